@@ -1,0 +1,239 @@
+"""The text form of the layer IR: ``parse_module(print_module(m))`` is ``m``, and printing twice gives the same bytes.
+
+::
+
+    symbol T in [1, 4096]
+
+    func main(%x: f32[T, 32]) -> (output: f32[T, 64]) {
+      %w = weight() {name = "w1", data = dense<f32[64, 32]: sha256:0123456789abcdef>} : f32[64, 32]
+      %0 = matmul(%x, %w) {transpose_b = true} : f32[T, 64]  # model.onnx:12 MatMul
+      return %0
+    }
+
+One line a node, so a reader needs no grammar and two texts compare line by line. What follows ``#`` is a comment: provenance is
+printed there when asked for and not read back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from moec.diagnostics import Problem, Refusal, Where
+from moec.ir.attrs import AttrReader, Store, print_attr
+from moec.ir.graph import Graph, Module, Node, Origin, Source, Value
+from moec.ir.symbol import parse_dim
+from moec.ir.types import TensorType, dtype
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
+
+
+def print_module(module: Module, origins: bool = False) -> str:
+    """The module's text; with ``origins`` each line ends in a comment that says where its node came from."""
+    parts = [f"symbol {name} in [{low}, {high}]\n" for name, (low, high) in module.symbols.items()]
+    for graph in module.functions.values():
+        parts.append(("\n" if parts else "") + print_graph(graph, origins))
+    return "".join(parts)
+
+
+def print_graph(graph: Graph, origins: bool = False) -> str:
+    """The text of one function."""
+    names = _Names()
+    inputs = ", ".join(f"{names.define(v)}: {v.type}" for v in graph.inputs)
+    outputs = ", ".join(f"{_quoted(n)}: {v.type}" for n, v in zip(graph.output_names, graph.outputs, strict=True))
+    lines = [f"func {graph.name}({inputs}) -> ({outputs}) {{"]
+    lines += [_print_node(node, names, origins) for node in graph]
+    returned = ", ".join(names[v] for v in graph.outputs)
+    lines.append(f"  return {returned}".rstrip())
+    return "\n".join(lines) + "\n}\n"
+
+
+def _print_node(node: Node, names: _Names, origins: bool) -> str:
+    operands = ", ".join("none" if v is None else names[v] for v in node.operands)
+    text = f"{node.op}({operands})"
+    if node.attrs:
+        text += " {" + ", ".join(f"{k} = {print_attr(v)}" for k, v in node.attrs.items()) + "}"
+    if node.results:
+        results = ", ".join(names.define(v) for v in node.results)
+        text = f"{results} = {text} : {', '.join(str(v.type) for v in node.results)}"
+    if origins and (node.origin.sources or node.origin.rewrites):
+        text += f"  # {node.origin}".replace("\n", " ")
+    return "  " + text
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.match(name) else json.dumps(name)
+
+
+class _Names:
+    """Unique names for values: their own where they have one, numbers in order of definition where not."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self.names: dict[Value, str] = {}
+        self.counter = 0
+
+    def define(self, value: Value) -> str:
+        name = value.name
+        if not name:
+            name, self.counter = str(self.counter), self.counter + 1
+        unique, suffix = name, 0
+        while unique in self.taken:
+            suffix += 1
+            unique = f"{name}.{suffix}"
+        self.taken.add(unique)
+        self.names[value] = "%" + (unique if unique.isdigit() else _quoted(unique))
+        return self.names[value]
+
+    def __getitem__(self, value: Value) -> str:
+        name = self.names.get(value)
+        return name if name is not None else f"%<{value.name or 'not defined here'}>"
+
+
+_VALUE = r'%(?:[A-Za-z0-9_.]+|"(?:[^"\\]|\\.)*")'
+_NODE = re.compile(rf"\s+(?:((?:{_VALUE})(?:, {_VALUE})*) = )?([A-Za-z_][\w.]*)\(((?:{_VALUE}|none|, )*)\)")
+_FUNC = re.compile(r"func ([A-Za-z_][\w.]*)\((.*)\) -> \((.*)\) \{\s*(?:#.*)?\Z")
+_SYMBOL = re.compile(r"symbol (\S+) in \[(-?\d+), (-?\d+)\]\s*(?:#.*)?\Z")
+_TYPED = re.compile(r'(%?(?:[A-Za-z0-9_.]+|"(?:[^"\\]|\\.)*")): ([a-z0-9]+\[[^\]]*\])')
+_TYPE = re.compile(r"([a-z0-9]+)\[([^\]]*)\]")
+_TOKEN = re.compile(_VALUE + "|none")
+
+
+def parse_module(text: str, file: str = "<text>", store: Store | None = None) -> Module:
+    """The module that ``text`` describes; ``store`` gives the contents of tensors printed by key.
+
+    Raises Refusal with every line that cannot be read.
+    """
+    return _Reader(text, file, store or {}).module()
+
+
+class _Reader:
+    def __init__(self, text: str, file: str, store: Store):
+        self.lines = text.split("\n")
+        self.file, self.store = file, store
+        self.types: dict[str, TensorType] = {}
+        self.problems: list[Problem] = []
+        self.graph: Graph | None = None
+        self.values: dict[str, Value] = {}
+        self.number = 0
+
+    def module(self) -> Module:
+        module = Module()
+        for self.number, line in enumerate(self.lines, 1):
+            stripped = line.strip()
+            if not stripped or stripped[0] == "#":
+                continue
+            try:
+                self.line(module, line, stripped)
+            except ValueError as error:
+                self.refuse(str(error), line)
+        if self.graph is not None:
+            self.refuse(f"function {self.graph.name} is not closed by '}}'", "")
+        if not module.functions and not self.problems:
+            self.refuse("no function in this text", self.lines[0])
+        if self.problems:
+            raise Refusal(self.problems)
+        return module
+
+    def refuse(self, what: str, line: str) -> None:
+        column = len(line) - len(line.lstrip()) + 1 if line else 0
+        self.problems.append(Problem(what, Where(self.file, self.number, column, line)))
+
+    def line(self, module: Module, line: str, stripped: str) -> None:
+        if self.graph is None:
+            if match := _SYMBOL.match(stripped):
+                module.symbols[match[1]] = int(match[2]), int(match[3])
+            elif match := _FUNC.match(stripped):
+                self.open(module, match)
+            else:
+                raise ValueError("expected 'symbol NAME in [LOW, HIGH]' or 'func NAME(...) -> (...) {'")
+        elif stripped[0] == "}":
+            self.graph = None
+        elif stripped == "return" or stripped.startswith("return "):
+            self.close(stripped[6:])
+        else:
+            self.node(line)
+
+    def open(self, module: Module, match: re.Match[str]) -> None:
+        self.graph, self.values = Graph(match[1]), {}
+        module.add(self.graph)
+        for name, kind in _TYPED.findall(match[2]):
+            self.define(name, self.graph.add_input(_unquoted(name[1:]), self.type(kind)))
+        self.graph.output_names = [_unquoted(name) for name, _ in _TYPED.findall(match[3])]
+
+    def define(self, token: str, value: Value) -> None:
+        if token in self.values:
+            raise ValueError(f"{token} is defined twice")
+        name = _unquoted(token[1:])
+        value.name = "" if name.isdigit() else name
+        self.values[token] = value
+
+    def close(self, rest: str) -> None:
+        assert self.graph is not None
+        names = self.graph.output_names
+        values = [self.operand(t) for t in _TOKEN.findall(rest.split("  #")[0])]
+        self.graph.set_outputs([v for v in values if v is not None], names)
+
+    def operand(self, token: str) -> Value | None:
+        if token == "none":
+            return None
+        value = self.values.get(token)
+        if value is None:
+            raise ValueError(f"{token} is not defined before this line")
+        return value
+
+    def type(self, text: str) -> TensorType:
+        found = self.types.get(text)
+        if found is None:
+            match = _TYPE.fullmatch(text)
+            if match is None:
+                raise ValueError(f"not a type: {text}")
+            shape = None if match[2] == "*" else tuple(_split_dims(match[2]))
+            found = self.types[text] = TensorType(dtype(match[1]), shape)
+        return found
+
+    def node(self, line: str) -> None:
+        assert self.graph is not None
+        match = _NODE.match(line)
+        if match is None:
+            raise ValueError("expected '%results = op(%operands) {attributes} : types'")
+        results, op, operands = match.groups()
+        reader = AttrReader(line, match.end(), self.store)
+        attrs = reader.attrs()
+        types: list[TensorType] = []
+        if reader.accept(": "):
+            rest = line[reader.at :].split("  #")[0]
+            types = [self.type(m[0]) for m in _TYPE.finditer(rest)]
+        tokens = re.findall(_VALUE, results) if results else []
+        if len(tokens) != len(types):
+            raise ValueError(f"{len(tokens)} results but {len(types)} types")
+        origin = Origin((Source(self.file, self.number, op),))
+        node = self.graph.append(op, [self.operand(t) for t in _TOKEN.findall(operands)], attrs, types, origin)
+        for token, value in zip(tokens, node.results, strict=True):
+            self.define(token, value)
+
+
+def _unquoted(name: str) -> str:
+    return str(json.loads(name)) if name.startswith('"') else name
+
+
+def _split_dims(text: str) -> list[int | object]:
+    depth, start, dims = 0, 0, []
+    for i, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            dims.append(parse_dim(text[start:i].strip()))
+            start = i + 1
+    if text.strip():
+        dims.append(parse_dim(text[start:].strip()))
+    return dims
+
+
+def load_module(path: Path, store: Store | None = None) -> Module:
+    """Read a ``.mir`` file; Refusal where it cannot be read."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refusal(f"cannot read {path}: {error}", Where(str(path)), "give a readable .mir file") from None
+    return parse_module(text, path.name, store)
