@@ -1,0 +1,81 @@
+"""Fixtures that all tests share: golden texts, the corpus of real exports, and a cache of built projects."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden_plugin import golden, pytest_addoption as _golden_options  # noqa: F401
+
+DATA = Path(__file__).parent / "data"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--snapshot-update`` and ``--slow``."""
+    _golden_options(parser)
+    parser.addoption("--slow", action="store_true", help="run the full sweeps too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect (not skip) the sweeps unless they are asked for."""
+    if config.getoption("--slow"):
+        return
+    swept = [i for i in items if i.get_closest_marker("slow")]
+    if swept:
+        config.hook.pytest_deselected(items=swept)
+        items[:] = [i for i in items if not i.get_closest_marker("slow")]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A folder of real exports: ``NAME.onnx`` with stored inputs and outputs in ``NAME.npz`` and a record a file in ``index.json``."""
+
+    folder: Path
+
+    def onnx(self, name: str) -> Path:
+        return self.folder / f"{name}.onnx"
+
+    def npz(self, name: str) -> Path:
+        return self.folder / f"{name}.npz"
+
+    def records(self) -> list[dict[str, Any]]:
+        """The records of ``index.json``."""
+        return list(json.loads((self.folder / "index.json").read_text(encoding="utf-8")))
+
+
+def corpus_folder() -> Path | None:
+    """The folder that ``MOEC_CORPUS`` names, or None."""
+    folder = os.environ.get("MOEC_CORPUS")
+    return Path(folder) if folder and (Path(folder) / "index.json").is_file() else None
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Corpus:
+    """The corpus that ``MOEC_CORPUS`` names; the test is skipped where it is not set."""
+    folder = corpus_folder()
+    if folder is None:
+        pytest.skip("MOEC_CORPUS names no folder of exports")
+    return Corpus(folder)
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The sample files that come with the tests."""
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder that the whole run (all xdist workers) shares for compiled projects, keyed by content."""
+    root = tmp_path_factory.getbasetemp()
+    shared = root.parent if os.environ.get("PYTEST_XDIST_WORKER") else root
+    folder = shared / "build-cache"
+    folder.mkdir(exist_ok=True)
+    yield folder
+
+
