@@ -1,56 +1,107 @@
-"""What the stages before code generation may ask of a target. ``targets/ascend`` implements it; the driver passes it in."""
+"""What earlier stages may ask of a target, and what a target answers.
+
+Passes and the driver know a target only through ``Target``; ``moec.targets.ascend`` implements it and the driver hands it in.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
+
+from moec.ir.graph import Module
+from moec.ir.types import DType, TensorType
+
+Sizes = Mapping[str, int]
+"""A number for each symbol of a module."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capacities:
-    """Usable bytes of the on-chip memories of one core pair, and how many cores there are.
+@dataclass(frozen=True)
+class Span:
+    """One interval on one pipe of the busiest core: ``start`` to ``stop`` in cycles from the kernel's start."""
 
-    Sizes are those of NPU arch 2201 (platform ini 8.1.RC1 and CANN asc-devkit docs): UB 192 KiB less 256 bytes and the 8 KiB
-    that some APIs reserve, L1 512 KiB less 256 bytes, L0A and L0B 64 KiB, L0C 128 KiB, bias table 1 KiB, fixpipe buffer 2 KiB.
+    pipe: str
+    start: int
+    stop: int
+    label: str
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """How a modelled device runs one kernel once.
+
+    ``cycles`` are those of the slowest core; ``us`` adds the launch. ``busy`` is each pipe's share of ``cycles`` on that core. ``bound``
+    names what limits the kernel: a pipe, ``HBM``, ``L2`` or ``launch``. ``floor_us`` is max(flops / peak, bytes / bandwidth), which no kernel
+    may beat; ``bytes`` is device memory traffic. ``nodes`` are the layer IR nodes that it came from.
     """
 
-    aic: int = 24
-    aiv: int = 48
-    ub: int = 192 * 1024 - 256 - 8 * 1024
-    l1: int = 512 * 1024 - 256
-    l0a: int = 64 * 1024
-    l0b: int = 64 * 1024
-    l0c: int = 128 * 1024
-    bt: int = 1024
-    fb: int = 2048
-
-    def bytes_of(self, space: str) -> int:
-        """Usable bytes of the space named as in the kernel IR (UB, L1, L0A, L0B, L0C, BT, FB)."""
-        return int(getattr(self, space.lower()))
-
-    def cores(self, kind: str) -> int:
-        """Cores a kernel of ``kind`` (aic, aiv, mix) may be launched on; a mixed kernel counts cube cores."""
-        return self.aiv if kind == "aiv" else self.aic
+    kernel: str
+    core: str
+    blocks: int
+    cycles: int
+    us: float
+    launch_us: float
+    floor_us: float
+    bound: str
+    flops: int
+    bytes: int
+    busy: Mapping[str, float] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
+    spans: tuple[Span, ...] = ()
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """The kernels of a program in launch order, for one choice of sizes."""
+
+    target: str
+    sizes: Sizes
+    kernels: tuple[KernelTime, ...]
+
+    @property
+    def us(self) -> float:
+        """Microseconds of the whole program, one kernel after the other."""
+        return sum(k.us for k in self.kernels)
+
+    @property
+    def cycles(self) -> int:
+        """Core cycles of all kernels, launches not counted."""
+        return sum(k.cycles for k in self.kernels)
+
+
+@runtime_checkable
 class Target(Protocol):
-    """A machine that kernels are lowered for."""
+    """A device that moec compiles for."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    title: str
 
-    @property
-    def capacities(self) -> Capacities: ...
-
-    def estimate(self, kernel: Any, args: dict[str, int]) -> float:
-        """Seconds one launch of ``kernel`` takes with run-time arguments ``args``."""
+    def capacity(self, space: str) -> int:
+        """Bytes of the on-chip memory ``space`` (``UB``, ``L1``, ``L0A``, ...) that a kernel may plan. KeyError for an unknown one."""
         ...
 
-    def lower(self, module: Any) -> Any:
-        """The program of the module's main function: kernels, launches, buffers. Refuses ops without a kernel, all at once."""
+    def computes(self, dtype: DType) -> bool:
+        """Whether tensors of ``dtype`` can be operands of a kernel."""
+        ...
+
+    def estimate(
+        self, op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], sizes: Sizes
+    ) -> KernelTime:
+        """The time of one op alone as one kernel. Refusal where the op has no kernel or no tile fits."""
+        ...
+
+    def lower(self, module: Module, tune: Sizes) -> Any:
+        """The program of ``module``: kernels, launches, buffers. ``tune`` says which sizes to choose tiles for.
+
+        Refusal lists every op that has no kernel and every tile that does not fit.
+        """
         ...
 
     def emit(self, program: Any, folder: Path) -> None:
-        """Writes the project that runs ``program``."""
+        """Write the project that the vendor's tools (or the CPU model) build into ``folder``."""
+        ...
+
+    def schedule(self, program: Any, sizes: Sizes) -> Schedule:
+        """Time every kernel of ``program`` at ``sizes``."""
         ...
