@@ -1,0 +1,299 @@
+"""What a pass is, how passes are found by name, and the manager that runs and verifies them.
+
+A pass is a frozen dataclass whose fields are its options: on the command line (``name{field=value}``) and in the
+documentation. It edits the module in place and returns a ``Result``. A user registers one so::
+
+    from moec.passes.base import Pass, Result, register_pass
+
+    @register_pass
+    class CountNodes(Pass):
+        \"""Counts nodes.\"""
+        name = "count-nodes"
+        limit: int = 10
+
+        def run(self, module, context):
+            print(sum(1 for _ in module.nodes()), self.limit)
+            return Result()
+
+Packages offer passes through the entry point group ``moec.passes``: each entry names a module or a ``Pass`` class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+from moec.diagnostics import CheckFailed, Diagnosis, Problem, Usage, suggest
+from moec.ir.graph import Graph, Module, Node, Origin
+from moec.ops.verify import verify
+
+
+@dataclass(frozen=True)
+class Application:
+    """A rewrite that was done: which ``rule``, in which ``function``, and the provenance of what it made."""
+
+    rule: str
+    origin: Origin
+    function: str = ""
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """A rewrite that was not done though it nearly was: the ``reason`` and the ``nodes`` to blame.
+
+    The nodes may have been erased by later rewrites; their provenance (``node.origin``) stays.
+    """
+
+    rule: str
+    reason: str
+    nodes: tuple[Node, ...] = ()
+    function: str = ""
+
+
+@dataclass
+class Result:
+    """What a pass did. ``changed`` is whether the module differs; it follows from ``applied`` unless said."""
+
+    applied: list[Application] = field(default_factory=list)
+    near_misses: list[NearMiss] = field(default_factory=list)
+    changed: bool = False
+
+    def apply(self, rule: str, origin: Origin, graph: Graph | None = None) -> None:
+        """Record an application."""
+        self.applied.append(Application(rule, origin, graph.name if graph is not None else ""))
+        self.changed = True
+
+    def miss(self, rule: str, reason: str, nodes: Sequence[Node] = (), graph: Graph | None = None) -> None:
+        """Record a near miss."""
+        self.near_misses.append(NearMiss(rule, reason, tuple(nodes), graph.name if graph is not None else ""))
+
+    def counts(self) -> dict[str, int]:
+        """How often each rule was applied, in order of first application."""
+        table: dict[str, int] = {}
+        for a in self.applied:
+            table[a.rule] = table.get(a.rule, 0) + 1
+        return table
+
+
+@dataclass(frozen=True)
+class Context:
+    """What passes may ask of their surroundings.
+
+    ``target``: the machine to decide for (``moec.target.Target``), or None. ``tune``: sizes to tune for, by symbol (``--set``).
+    ``witness``: evaluates a module on witness inputs and returns its outputs by name, or None where nobody asked for checks;
+    with it, each distinct rewrite is also evaluated on its own before it is committed.
+    """
+
+    target: Any = None
+    tune: Mapping[str, int] = field(default_factory=dict)
+    witness: Callable[[Module], Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Base of all passes: set ``name``, write a docstring, declare options as fields, implement ``run``."""
+
+    name: ClassVar[str] = ""
+
+    def run(self, module: Module, context: Context) -> Result:
+        """Edit ``module`` in place and say what was done."""
+        raise NotImplementedError(f"pass {self.name} has no run method")
+
+    @property
+    def spec(self) -> str:
+        """The text that ``parse_passes`` turns back into this pass; options at their defaults are left out."""
+        given = [f"{f.name}={_print_option(getattr(self, f.name))}" for f in dataclasses.fields(self) if not self._is_default(f)]
+        return self.name + ("{" + ",".join(given) + "}" if given else "")
+
+    def _is_default(self, f: dataclasses.Field[Any]) -> bool:
+        return bool(getattr(self, f.name) == f.default)
+
+    @classmethod
+    def summary(cls) -> str:
+        """The first line of its docstring."""
+        return (cls.__doc__ or "").strip().split("\n")[0]
+
+    @classmethod
+    def options(cls) -> list[tuple[str, str, str]]:
+        """Name, type and default of each option, as text."""
+        return [(f.name, str(f.type), _print_option(f.default)) for f in dataclasses.fields(cls)]
+
+
+PASSES: dict[str, type[Pass]] = {}
+"""Registered passes by name. Use ``known_passes()``, which loads them first."""
+
+P = TypeVar("P", bound=type[Pass])
+
+
+@dataclass_transform(frozen_default=True)
+def register_pass(cls: P) -> P:
+    """Class decorator: make the pass a frozen dataclass and known by its name.
+
+    TypeError where name, docstring or an option's default is missing or the name is taken by another class.
+    """
+    made = dataclass(frozen=True)(cls)
+    if not made.name or not (cls.__dict__.get("__doc__") or "").strip():
+        raise TypeError(f"pass {cls.__qualname__} needs a name and a docstring")
+    for f in dataclasses.fields(made):
+        if f.default is dataclasses.MISSING or not isinstance(f.default, (bool, int, float, str)):
+            raise TypeError(f"option '{f.name}' of pass {made.name} needs a bool, int, float or str default")
+    taken = PASSES.get(made.name)
+    if taken is not None and (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise TypeError(f"pass name '{made.name}' is taken by {taken.__module__}.{taken.__qualname__}")
+    PASSES[made.name] = made
+    return made
+
+
+_loaded = False
+
+
+def known_passes() -> dict[str, type[Pass]]:
+    """All passes by name: moec's own, those of installed packages (entry point group ``moec.passes``), and the user's."""
+    global _loaded
+    if not _loaded:
+        _loaded = True
+        package = importlib.import_module("moec.passes")
+        for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
+            importlib.import_module(f"moec.passes.{info.name}")
+        for entry in sorted(entry_points(group="moec.passes"), key=lambda e: (e.name, e.value)):
+            found = entry.load()
+            if isinstance(found, type) and issubclass(found, Pass) and found.name not in PASSES:
+                register_pass(found)
+    return dict(sorted(PASSES.items()))
+
+
+def parse_passes(text: str) -> list[Pass]:
+    """The passes that ``a,b{option=value,...},c`` names; Usage lists every unknown name, option and bad value."""
+    problems: list[Problem] = []
+    passes: list[Pass] = []
+    known = known_passes()
+    for part in _split(text):
+        name, brace, rest = part.partition("{")
+        cls = known.get(name.strip())
+        if cls is None:
+            problems.append(Problem(f"unknown pass '{name.strip()}'", todo=suggest(name.strip(), known) or "see `moec passes`"))
+            continue
+        if brace and not rest.endswith("}"):
+            problems.append(Problem(f"'{part}' lacks its closing brace"))
+            continue
+        options = _parse_options(cls, rest[:-1], problems)
+        passes.append(cls(**options))
+    if problems:
+        raise Usage(problems)
+    return passes
+
+
+def _split(text: str) -> list[str]:
+    """Parts between the commas that stand outside braces."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text + ","):
+        depth += (c == "{") - (c == "}")
+        if c == "," and depth <= 0:
+            if part := text[start:i].strip():
+                parts.append(part)
+            start = i + 1
+    if depth > 0 and (rest := text[start:].strip()):
+        parts.append(rest)
+    return parts
+
+
+def _parse_options(cls: type[Pass], text: str, problems: list[Problem]) -> dict[str, Any]:
+    defaults = {f.name: f.default for f in dataclasses.fields(cls)}
+    options: dict[str, Any] = {}
+    for item in filter(None, (s.strip() for s in text.split(","))):
+        key, equals, value = (s.strip() for s in item.partition("="))
+        if key not in defaults:
+            todo = suggest(key, defaults) or f"its options: {', '.join(defaults) or 'none'}"
+            problems.append(Problem(f"pass {cls.name} has no option '{key}'", todo=todo))
+            continue
+        kind = type(defaults[key])
+        try:
+            options[key] = _option(kind, value if equals else ("true" if kind is bool else ""))
+        except ValueError:
+            problems.append(Problem(f"option '{key}' of pass {cls.name} must be {kind.__name__}, not '{value}'"))
+    return options
+
+
+def _option(kind: type, text: str) -> Any:
+    if kind is bool:
+        if text not in ("true", "false"):
+            raise ValueError(text)
+        return text == "true"
+    return kind(text)
+
+
+def _print_option(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+BeforePass = Callable[[int, Pass, Module], None]
+AfterPass = Callable[[int, Pass, Module, Result], None]
+
+
+@dataclass
+class Step:
+    """A pass that ran, and what it did."""
+
+    made_by: Pass
+    result: Result
+
+
+@dataclass
+class PassManager:
+    """Runs ``passes`` in order on a module and verifies it before the first and after each.
+
+    ``before`` and ``after`` are called around each pass with its number (from 1): printing the IR, ``--check``, progress. A violation after a
+    pass, an exception in it, or a ``CheckFailed`` from a hook becomes a CheckFailed that names the pass by number and spec; a Refusal
+    passes through. The module is then as the failing pass left it.
+    """
+
+    passes: Sequence[Pass]
+    before: Sequence[BeforePass] = ()
+    after: Sequence[AfterPass] = ()
+
+    @classmethod
+    def parse(cls, text: str, before: Sequence[BeforePass] = (), after: Sequence[AfterPass] = ()) -> PassManager:
+        """A manager of the passes that ``text`` names (see ``parse_passes``)."""
+        return cls(parse_passes(text), before, after)
+
+    def run(self, module: Module, context: Context | None = None) -> list[Step]:
+        """Run all passes; what each did."""
+        return list(self.steps(module, context))
+
+    def steps(self, module: Module, context: Context | None = None) -> Iterator[Step]:
+        """Run one pass a step."""
+        context = context or Context()
+        verify(module)
+        for number, each in enumerate(self.passes, 1):
+            yield Step(each, self._run_one(number, each, module, context))
+
+    def _run_one(self, number: int, each: Pass, module: Module, context: Context) -> Result:
+        blame = f"pass {number} ({each.spec})"
+        try:
+            for before in self.before:
+                before(number, each, module)
+            result = each.run(module, context)
+            verify(module)
+            for after in self.after:
+                after(number, each, module, result)
+        except CheckFailed as failure:
+            raise CheckFailed([Problem(f"{blame}: {p.what}", p.where, p.todo) for p in failure.problems]) from failure
+        except Diagnosis:
+            raise
+        except Exception as error:
+            raise CheckFailed(f"{blame} failed with {type(error).__name__}: {error}") from error
+        return result
+
+
+DEFAULT_PIPELINE = "canonicalise,fold,cse,dce,recover-moe,expand-moe,fuse-gating,fuse-vector,dce"
+"""What ``moec compile`` runs."""
+
+
+def default_passes() -> list[Pass]:
+    """The passes of ``DEFAULT_PIPELINE`` with their default options."""
+    return parse_passes(DEFAULT_PIPELINE)
