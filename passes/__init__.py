@@ -1,1 +1,1 @@
-"""Passes over the layer IR: one technique a file, found by importing this folder's modules (see ``base.known_passes``)."""
+"""Passes over the layer IR: one technique a file, found by importing this folder's modules."""

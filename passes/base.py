@@ -26,7 +26,7 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from moec.diagnostics import CheckFailed, Diagnosis, Problem, Usage, suggest
 from moec.ir.graph import Graph, Module, Node, Origin
@@ -84,9 +84,9 @@ class Result:
 class Context:
     """What passes may ask of their surroundings.
 
-    ``target``: the machine to decide for (``moec.target.Target``), or None. ``tune``: sizes to tune for, by symbol (``--set``).
-    ``witness``: evaluates a module on witness inputs and returns its outputs by name, or None where nobody asked for checks;
-    with it, each distinct rewrite is also evaluated on its own before it is committed.
+    ``target``: the machine to decide for (``moec.target.Target``), or None. ``tune``: sizes to tune for, by symbol
+    (``--set``). ``witness``: evaluates a module on witness inputs and returns its outputs by name, or None where nobody
+    asked for checks; with it, each distinct rewrite is also evaluated on its own before it is committed.
     """
 
     target: Any = None
@@ -107,7 +107,8 @@ class Pass:
     @property
     def spec(self) -> str:
         """The text that ``parse_passes`` turns back into this pass; options at their defaults are left out."""
-        given = [f"{f.name}={_print_option(getattr(self, f.name))}" for f in dataclasses.fields(self) if not self._is_default(f)]
+        changed = [f.name for f in dataclasses.fields(self) if not self._is_default(f)]
+        given = [f"{name}={_print_option(getattr(self, name))}" for name in changed]
         return self.name + ("{" + ",".join(given) + "}" if given else "")
 
     def _is_default(self, f: dataclasses.Field[Any]) -> bool:
@@ -121,7 +122,7 @@ class Pass:
     @classmethod
     def options(cls) -> list[tuple[str, str, str]]:
         """Name, type and default of each option, as text."""
-        return [(f.name, str(f.type), _print_option(f.default)) for f in dataclasses.fields(cls)]
+        return [(f.name, type(f.default).__name__, _print_option(f.default)) for f in dataclasses.fields(cls)]
 
 
 PASSES: dict[str, type[Pass]] = {}
@@ -136,7 +137,7 @@ def register_pass(cls: P) -> P:
 
     TypeError where name, docstring or an option's default is missing or the name is taken by another class.
     """
-    made = dataclass(frozen=True)(cls)
+    made = cast(P, dataclass(frozen=True)(cls))
     if not made.name or not (cls.__dict__.get("__doc__") or "").strip():
         raise TypeError(f"pass {cls.__qualname__} needs a name and a docstring")
     for f in dataclasses.fields(made):
@@ -153,7 +154,7 @@ _loaded = False
 
 
 def known_passes() -> dict[str, type[Pass]]:
-    """All passes by name: moec's own, those of installed packages (entry point group ``moec.passes``), and the user's."""
+    """All passes by name: moec's own, those of installed packages (entry points ``moec.passes``), and the user's."""
     global _loaded
     if not _loaded:
         _loaded = True
@@ -176,7 +177,8 @@ def parse_passes(text: str) -> list[Pass]:
         name, brace, rest = part.partition("{")
         cls = known.get(name.strip())
         if cls is None:
-            problems.append(Problem(f"unknown pass '{name.strip()}'", todo=suggest(name.strip(), known) or "see `moec passes`"))
+            todo = suggest(name.strip(), known) or "`moec passes` lists them"
+            problems.append(Problem(f"unknown pass '{name.strip()}'", todo=todo))
             continue
         if brace and not rest.endswith("}"):
             problems.append(Problem(f"'{part}' lacks its closing brace"))
@@ -247,9 +249,9 @@ class Step:
 class PassManager:
     """Runs ``passes`` in order on a module and verifies it before the first and after each.
 
-    ``before`` and ``after`` are called around each pass with its number (from 1): printing the IR, ``--check``, progress. A violation after a
-    pass, an exception in it, or a ``CheckFailed`` from a hook becomes a CheckFailed that names the pass by number and spec; a Refusal
-    passes through. The module is then as the failing pass left it.
+    ``before`` and ``after`` are called around each pass with its number (from 1): printing the IR, ``--check``, progress.
+    A violation after a pass, an exception in it, or a ``CheckFailed`` from a hook becomes a CheckFailed that names the
+    pass by number and spec; a Refusal passes through. The module is then as the failing pass left it.
     """
 
     passes: Sequence[Pass]
