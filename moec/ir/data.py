@@ -74,7 +74,9 @@ class TensorData:
 
 
 def _digest(array: np.ndarray) -> str:
-    return "sha256:" + hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).tobytes())
+    return "sha256:" + digest.hexdigest()[:16]
 
 
 class ArrayData(TensorData):

@@ -1,0 +1,132 @@
+"""Arrays that users hand in and out: ``.npz`` files with one or several input sizes, and how far two arrays are apart.
+
+Keys: ``in.<input>`` with ``out.<n>`` (another runtime's: ``ort.<n>``) are one case, ``in2.<input>`` with ``out2.<n>`` and ``ort2.<n>`` a second
+one. Plain keys are inputs, or outputs by name where the file is the expected one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from moec.diagnostics import Refusal, Where, suggest
+from moec.ir.types import DType
+
+_KEY = re.compile(r"(in|out|ort)(\d*)\.(.+)\Z")
+
+TOLERANCE = {"f64": 1e-9, "f32": 1e-4, "f16": 2e-2, "bf16": 7e-2}
+"""Largest error by dtype that two evaluations of one layer may differ by, as a share of max(1, largest expected magnitude); others: 0."""
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass
+class Case:
+    """One set of inputs by name and the outputs by name or number that are stored for it, by producer (``out``, ``ort``)."""
+
+    name: str
+    inputs: Arrays = field(default_factory=dict)
+    outputs: dict[str, Arrays] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one output is from what was expected: largest absolute and relative error, and the scale of the expected values."""
+
+    output: str
+    absolute: float
+    relative: float
+    scale: float
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the absolute error is within tolerance x max(1, scale)."""
+        return self.absolute <= self.tolerance * max(1.0, self.scale)
+
+
+def read_npz(path: Path) -> Arrays:
+    """The arrays of a file by key; Refusal where it cannot be read."""
+    todo = "give a file that numpy.savez wrote"
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if not isinstance(stored, np.lib.npyio.NpzFile):
+                raise Refusal("one bare array, not an .npz file", Where(str(path)), todo)
+            return {key: stored[key] for key in stored.files}
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise Refusal(f"cannot read arrays: {error}", Where(str(path)), todo) from None
+
+
+def cases(inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray] | None = None) -> list[Case]:
+    """The cases that a file of inputs (and one of expected outputs) holds, in order of their number."""
+    found: dict[str, Case] = {}
+    for key, array in inputs.items():
+        match = _KEY.match(key)
+        if match is None:
+            found.setdefault("", Case("")).inputs[key] = array
+        elif match[1] == "in":
+            found.setdefault(match[2], Case(match[2])).inputs[match[3]] = array
+    for key, array in (expected or {}).items():
+        match = _KEY.match(key)
+        number, producer, name = (match[2], match[1], match[3]) if match else ("", "out", key)
+        if producer != "in" and number in found:
+            found[number].outputs.setdefault(producer, {})[name] = array
+    return [found[k] for k in sorted(found, key=lambda k: int(k or 1))]
+
+
+def record_of(path: Path) -> dict[str, object]:
+    """What ``index.json`` beside an ``.npz`` file says of its checks (tolerance, expected key); empty where it says nothing."""
+    index = path.parent / "index.json"
+    if not index.is_file():
+        return {}
+    try:
+        records = json.loads(index.read_text(encoding="utf-8"))
+        return next((dict(r["checks"]) for r in records if r.get("name") == path.stem), {})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def match_outputs(names: Sequence[str], stored: Mapping[str, np.ndarray], path: Path) -> Arrays:
+    """Stored outputs under the layer's output names; a stored number is a position. Refusal names what fits no output."""
+    result: Arrays = {}
+    for key, array in stored.items():
+        if key in names:
+            result[key] = array
+        elif key.isdigit() and int(key) < len(names):
+            result[names[int(key)]] = array
+        else:
+            hint = suggest(key, names) or f"outputs: {', '.join(names)}"
+            raise Refusal(f"expected output '{key}' is no output of the layer", Where(str(path)), hint)
+    return result
+
+
+def difference(name: str, actual: np.ndarray, expected: np.ndarray, tolerance: float) -> Difference:
+    """Compare in f64. Equal NaN and equal infinities agree; different shapes differ by infinity."""
+    a, e = _f64(actual), _f64(expected)
+    scale = float(np.max(np.abs(e[np.isfinite(e)]), initial=0.0))
+    if a.shape != e.shape:
+        return Difference(f"{name} (shape {list(a.shape)}, expected {list(e.shape)})", np.inf, np.inf, scale, tolerance)
+    same = (a == e) | (np.isnan(a) & np.isnan(e))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        error = np.where(same, 0.0, np.abs(a - e))
+        error = np.where(np.isnan(error), np.inf, error)
+        relative = np.where(error == 0, 0.0, error / np.abs(e))
+        relative = np.where(np.isnan(relative), np.inf, relative)
+    return Difference(
+        name, float(np.max(error, initial=0.0)), float(np.max(relative, initial=0.0)), scale, tolerance
+    )
+
+
+def _f64(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array).astype(np.float64)
+
+
+def tolerance_for(dtype: DType) -> float:
+    """The default tolerance of an output of ``dtype``; integers and booleans must be equal."""
+    return TOLERANCE.get(dtype.name, 0.0)
