@@ -6,6 +6,7 @@ from moec.diagnostics import CheckFailed, Problem, Where
 from moec.ir.graph import Graph, Module, Node, Value
 from moec.ir.symbol import symbols_of
 from moec.ir.types import TensorType
+from moec.ops.build import call_types
 from moec.ops.registry import OPS
 
 
@@ -67,10 +68,11 @@ def _check_declared(node: Node, module: Module, wrong: object) -> None:
         full = definition.complete(node.attrs)
         if list(full) != list(node.attrs):
             wrong("attributes are not complete or not in declared order")
-        expected = definition.infer([None if v is None else v.type for v in node.operands], full)
+        operands = [None if v is None else v.type for v in node.operands]
+        expected = call_types(operands, full, module) if "call" in definition.traits else definition.infer(operands, full)
     except ValueError as error:
         wrong(str(error))
         return
     actual = [v.type for v in node.results]
-    if "dynamic" not in definition.traits and expected != actual:
+    if expected != actual:
         wrong(f"results are {actual}, the declaration says {expected}")

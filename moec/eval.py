@@ -1,0 +1,193 @@
+"""The numpy reference: runs a module and is what every other stage is compared with.
+
+16-bit and narrower floats are up-cast to f32 for each op, sums accumulate in f32, and each result is rounded once to its declared dtype. In
+fp64 mode every float is an f64 and nothing is rounded. Symbols are bound by the inputs' shapes; a data-dependent one by the op that makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from moec.diagnostics import Problem, Refusal, Where
+from moec.ir.graph import Graph, Module, Node, Value
+from moec.ir.symbol import Dim, Expr, evaluate, exact_div, symbols_of
+from moec.ir.types import TensorType
+from moec.ops.registry import OPS
+
+Array = np.ndarray
+Env = dict[str, int]
+Observer = Callable[[Node, list[Array]], None]
+
+
+def run(
+    module: Module,
+    inputs: Mapping[str, Array],
+    weights: Mapping[str, Array] | None = None,
+    *,
+    fp64: bool = False,
+    observe: Observer | None = None,
+) -> dict[str, Array]:
+    """The outputs of ``main`` by name, for inputs by name; ``weights`` gives those that have no data of their own.
+
+    Outputs are in their declared dtypes' carriers (f64 for floats in fp64 mode). ``observe`` is called after each node of ``main``.
+    Raises Refusal for missing or ill-shaped inputs and for a node that cannot be run, with its origin.
+    """
+    return Evaluator(module, weights or {}, fp64, observe).main(inputs)
+
+
+class Evaluator:
+    """Runs functions of one module; holds the weights and the mode."""
+
+    def __init__(self, module: Module, weights: Mapping[str, Array], fp64: bool, observe: Observer | None = None):
+        self.module, self.weights, self.fp64, self.observe = module, weights, fp64, observe
+
+    def main(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Bind inputs by name and run ``main``."""
+        graph = self.module.main
+        env: Env = {}
+        problems = [p for v in graph.inputs if (p := self._check_input(v, inputs))]
+        if problems:
+            raise Refusal(problems)
+        arrays = [self._stored(np.asarray(inputs[v.name]), v.type) for v in graph.inputs]
+        for v, a in zip(graph.inputs, arrays, strict=True):
+            if not bind(v.type, a.shape, env):
+                raise Refusal(f"input '{v.name}' has shape {list(a.shape)}, expected {v.type}" + _bound_text(env))
+        for name, (low, high) in self.module.symbols.items():
+            if name in env and not low <= env[name] <= high:
+                raise Refusal(f"{name} = {env[name]} is outside [{low}, {high}]", Where(), f"give inputs with {name} in that range")
+        return dict(zip(graph.output_names, self.function(graph, arrays, env), strict=True))
+
+    @staticmethod
+    def _check_input(v: Value, inputs: Mapping[str, Array]) -> Problem | None:
+        if v.name not in inputs:
+            return Problem(f"input '{v.name}' ({v.type}) is not given", Where(), f"given are: {', '.join(sorted(inputs)) or 'none'}")
+        given = np.asarray(inputs[v.name])
+        wanted = v.type.dtype
+        if wanted.is_float != (given.dtype.kind in "fV") and given.dtype.kind != "V":
+            return Problem(f"input '{v.name}' is {given.dtype}, expected {wanted}")
+        return None
+
+    def _stored(self, array: Array, type_: TensorType) -> Array:
+        """The array as values are kept between nodes: the declared carrier, or f64 for floats in fp64 mode."""
+        carrier = np.dtype(np.float64) if self.fp64 and type_.dtype.is_float else type_.dtype.carrier
+        with np.errstate(over="ignore", invalid="ignore"):
+            return array if array.dtype == carrier else array.astype(carrier)
+
+    def function(self, graph: Graph, args: list[Array], env: Env) -> list[Array]:
+        """Run one function on arrays already stored in their dtypes, with symbols bound so far."""
+        values: dict[Value, Array] = dict(zip(graph.inputs, args, strict=True))
+        uses = {v: sum(v.uses.values()) for v in graph.inputs}
+        for node in graph:
+            operands = [None if v is None else values[v] for v in node.operands]
+            results = self.node(node, operands, env)
+            for v, array in zip(node.results, results, strict=True):
+                values[v], uses[v] = array, sum(v.uses.values())
+            if self.observe is not None and graph is self.module.main:
+                self.observe(node, results)
+            for v in node.operands:
+                if v is not None:
+                    uses[v] -= 1
+                    if not uses[v]:
+                        values.pop(v, None)
+        return [values[v] for v in graph.outputs]
+
+    def node(self, node: Node, operands: list[Array | None], env: Env) -> list[Array]:
+        """Run one node on stored arrays; its results stored in their declared dtypes."""
+        try:
+            if "call" in OPS[node.op].traits:
+                return self._call(node, operands)
+            attrs = {k: _concrete(v, env) for k, v in node.attrs.items()}
+            if node.op == "weight" and node.attrs["name"] in self.weights:
+                raw: Any = self.weights[node.attrs["name"]]
+            else:
+                raw = OPS[node.op].ref(*map(self._computed, operands), **attrs)
+            results = [np.asarray(r) for r in (raw if isinstance(raw, tuple) else (raw,))]
+            for v, array in zip(node.results, results, strict=True):
+                if not bind(v.type, array.shape, env):
+                    raise ValueError(f"result has shape {list(array.shape)}, declared {v.type}" + _bound_text(env))
+            return [self._stored(a, v.type) for v, a in zip(node.results, results, strict=True)]
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            if isinstance(error, KeyError):
+                error = ValueError(f"size {error} is not known when this node runs")
+            raise Refusal(f"cannot evaluate {node.op}: {error}", Where(node=str(node.origin))) from error
+
+    def _call(self, node: Node, operands: list[Array | None]) -> list[Array]:
+        fn = self.module.functions[node.attrs["fn"]]
+        args = [a for a in operands if a is not None]
+        env: Env = {}
+        for v, a in zip(fn.inputs, args, strict=True):
+            if not bind(v.type, a.shape, env):
+                raise ValueError(f"function {fn.name}: '{v.name}' has shape {list(a.shape)}, expected {v.type}" + _bound_text(env))
+        return self.function(fn, args, env)
+
+    def _computed(self, array: Array | None) -> Array | None:
+        """The array in the dtype that references compute in."""
+        if array is None or array.dtype.kind not in "fV":
+            return array
+        if array.dtype in (np.float32, np.float64):
+            return array
+        return array.astype(np.float32)
+
+
+def bind(type_: TensorType, shape: tuple[int, ...], env: Env) -> bool:
+    """Bind symbols that are still free so that ``type_`` has ``shape``; False where it cannot.
+
+    A dimension with one free symbol in it binds it where the equation has an integer solution (``2*T`` against 6 gives T = 3).
+    """
+    if type_.shape is None:
+        return True
+    if len(type_.shape) != len(shape):
+        return False
+    return all(_bind_dim(d, n, env) for d, n in zip(type_.shape, shape, strict=True))
+
+
+def _bind_dim(dim: Dim, size: int, env: Env) -> bool:
+    if isinstance(dim, int):
+        return dim == size
+    free = [s for s in dict.fromkeys(symbols_of(dim)) if s not in env]
+    if not free:
+        return evaluate(dim, env) == size
+    if len(free) > 1:
+        return True
+    constant = evaluate(dim, {**env, free[0]: 0})
+    slope = evaluate(dim, {**env, free[0]: 1}) - constant
+    solution = exact_div(size - constant, slope) if slope else None
+    if isinstance(solution, int) and evaluate(dim, {**env, free[0]: solution}) == size:
+        env[free[0]] = solution
+        return True
+    return False
+
+
+def _bound_text(env: Env) -> str:
+    return " with " + ", ".join(f"{k} = {v}" for k, v in env.items()) if env else ""
+
+
+def _concrete(value: Any, env: Env) -> Any:
+    """Attribute values with dimensions as numbers; None for one that only this node's result will tell."""
+    if isinstance(value, Expr):
+        try:
+            return evaluate(value, env)
+        except KeyError:
+            return None
+    if isinstance(value, tuple):
+        return tuple(_concrete(v, env) for v in value)
+    return value
+
+
+def error_between(actual: Array, expected: Array) -> tuple[float, float]:
+    """The largest absolute error, and the largest relative to the largest magnitude expected; NaN or infinity in one only counts as infinite."""
+    a, e = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
+    if a.shape != e.shape:
+        raise ValueError(f"shapes differ: {list(a.shape)} against {list(e.shape)}")
+    if a.size == 0:
+        return 0.0, 0.0
+    with np.errstate(invalid="ignore"):
+        difference = np.where((a == e) | (np.isnan(a) & np.isnan(e)), 0.0, np.abs(a - e))
+    worst = float("inf") if np.isnan(difference).any() else float(difference.max())
+    scale = float(np.max(np.abs(e[np.isfinite(e)]), initial=0.0))
+    return worst, worst / scale if scale else worst
+
+
