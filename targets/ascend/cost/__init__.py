@@ -1,0 +1,1 @@
+"""Cycles of single instructions and copies as functions of size, dtype and alignment."""

@@ -1,0 +1,74 @@
+"""Cycles of one copy over a path, and the bytes that device memory sees.
+
+A copy holds its pipe for max(issue, start + bytes / rate, rows * row) cycles; its data is usable ``latency`` cycles
+later. Device memory moves whole requests: a row inside one 512-byte line is rounded up to 128, 256 or 512 bytes; a row
+that crosses lines and is not aligned to them costs every line it touches (CANN asc-devkit docs, hardware constraints;
+measured there: rows of 512 B off alignment reach 51 % by nd2nz). Rows cost ``row_bytes`` more each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from moec.targets.ascend.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class CopyCost:
+    """``busy``: cycles on the pipe, ``latency``: cycles from then to usable data, ``moved``: bytes device memory moves."""
+
+    busy: int
+    latency: int
+    moved: int
+
+
+def request_bytes(offset: int, length: int, line: int = 512, request: int = 128) -> int:
+    """Bytes moved for ``length`` bytes from byte ``offset`` on, in whole requests."""
+    if length <= 0:
+        return 0
+    first, last = offset // line, (offset + length - 1) // line
+    if first != last:
+        return (last - first + 1) * line
+    size = request
+    while size < length or offset % line // size != (offset + length - 1) % line // size:
+        size *= 2
+    return size
+
+
+@lru_cache(maxsize=65536)
+def rows_bytes(offset: int, rows: int, length: int, pitch: int, line: int = 512, request: int = 128) -> int:
+    """Bytes moved for ``rows`` rows of ``length`` bytes, ``pitch`` bytes apart; ``offset`` matters modulo ``line``."""
+    if rows <= 0 or length <= 0:
+        return 0
+    if pitch == length:
+        return request_bytes(offset % line, rows * length, line, request)
+    period = line // math.gcd(pitch % line or line, line)
+    sizes = [request_bytes((offset + i * pitch) % line, length, line, request) for i in range(min(rows, period))]
+    whole, rest = divmod(rows, len(sizes))
+    return whole * sum(sizes) + sum(sizes[:rest])
+
+
+def copy_cost(
+    machine: Machine, path: str, nbytes: int, rows: int = 1, row_bytes: int = 0, pitch: int = 0, offset: int = 0
+) -> CopyCost:
+    """Cost of ``nbytes`` in ``rows`` rows of ``row_bytes``, ``pitch`` apart on the device-memory side.
+
+    ``path`` is a key of ``paths`` in the machine file; ``offset`` is the device-memory byte offset of the first row.
+    A copy of nothing costs its issue alone.
+    """
+    get = f"paths.{path}."
+    row_bytes, pitch = row_bytes or nbytes, pitch or row_bytes or nbytes
+    if pitch == row_bytes:
+        rows = min(rows, 1)
+    issue, latency = machine[get + "issue"], int(machine[get + "latency"])
+    if nbytes <= 0:
+        return CopyCost(math.ceil(issue), latency, 0)
+    busy = max(issue, machine[get + "start"] + nbytes / machine[get + "rate"], rows * machine[get + "row"])
+    moved = 0
+    if "GM" in path:
+        line, request = int(machine["memory.line"]), int(machine["memory.request"])
+        moved = rows_bytes(offset % line, rows, row_bytes, pitch, line, request)
+        moved += math.ceil((rows - 1) * machine[get + "row_bytes"])
+    return CopyCost(math.ceil(busy), latency, moved)
