@@ -27,7 +27,7 @@ from moec.codegen.kernel_ir import (
 )  # fmt: skip
 from moec.codegen.scalar import Arg, Core, Scalar, Var, dtype_of
 from moec.diagnostics import Problem, Refusal, Where
-from moec.target import Capacities
+from moec.codegen.capacities import Capacities
 
 
 class KernelBuilder:
@@ -202,7 +202,11 @@ class KernelBuilder:
 
         if (src.dtype, dst.dtype) not in CASTS:
             raise TypeError(f"Cast has no {src.dtype} to {dst.dtype}")
-        widening = ITEMSIZE[dst.dtype] > ITEMSIZE[src.dtype] and (src.dtype != "i32") or (src.dtype, dst.dtype) == ("i32", "i64")
+        widening = (
+            ITEMSIZE[dst.dtype] > ITEMSIZE[src.dtype]
+            and (src.dtype != "i32")
+            or (src.dtype, dst.dtype) == ("i32", "i64")
+        )
         self.op("Cast", dst, src, mode=f"RoundMode::CAST_{mode or ('NONE' if widening else 'RINT')}", count=count)
 
     def load(self, dst: LocalRef, src: GmRef, cols: Scalar, rows: Scalar = 1, pitch: Scalar | None = None,

@@ -58,7 +58,12 @@ declare(
         "DataCopy({dst}, {src}, DataCopyParams{{{blockCount}, {blockLen}, {srcStride}, {dstStride}}})",
         _PATHS,
         (Operand("dst", "w", ("UB", "L1", "GM")), Operand("src", "r", ("GM", "UB", "L1"))),
-        (Param("blockCount", "u16", hi=4095), Param("blockLen", "u16"), Param("srcStride", "u16"), Param("dstStride", "u16")),
+        (
+            Param("blockCount", "u16", hi=4095),
+            Param("blockLen", "u16"),
+            Param("srcStride", "u16"),
+            Param("dstStride", "u16"),
+        ),
         _blocks_extents,
         _blocks_work,
         "strided copy; lengths and gaps in 32-byte blocks",
@@ -182,11 +187,20 @@ for _name, _call, _doc in (
 ):
     declare(
         InstrSpec(
-            _name, _call, "S", (Operand("like", "", ("GM", "UB", "L0C")),), (), _nothing, lambda r, p: Work("scalar"), _doc,
+            _name,
+            _call,
+            "S",
+            (Operand("like", "", ("GM", "UB", "L0C")),),
+            (),
+            _nothing,
+            lambda r, p: Work("scalar"),
+            _doc,
         )  # fmt: skip
     )
 declare(
-    InstrSpec("SetAtomicNone", "SetAtomicNone()", "S", (), (), _nothing, lambda r, p: Work("scalar"), "end of SetAtomicAdd")
+    InstrSpec(
+        "SetAtomicNone", "SetAtomicNone()", "S", (), (), _nothing, lambda r, p: Work("scalar"), "end of SetAtomicAdd"
+    )
 )
 declare(
     InstrSpec(

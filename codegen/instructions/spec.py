@@ -105,7 +105,7 @@ class InstrSpec:
         return self.pipe[key]
 
     def path_of(self, spaces: Mapping[str, str]) -> str:
-        """"SRC->DST" of the first read operand and the first written one."""
+        """ "SRC->DST" of the first read operand and the first written one."""
         reads = [o.name for o in self.operands if "r" in o.role]
         writes = [o.name for o in self.operands if "w" in o.role]
         return f"{spaces[reads[0]]}->{spaces[writes[0]]}" if reads and writes else ""

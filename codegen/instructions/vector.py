@@ -29,7 +29,9 @@ def count_work(r: Resolved, path: str) -> Work:
     """Repeats of the widest operand."""
     widest = max(r.size(name) for name in r.dtypes)
     nbytes = r.n("count") * widest
-    return Work("vector", "", nbytes, r.dtypes.get("src0", r.dtypes.get("src", r.dtypes["dst"])), repeats=repeats_of(nbytes))
+    return Work(
+        "vector", "", nbytes, r.dtypes.get("src0", r.dtypes.get("src", r.dtypes["dst"])), repeats=repeats_of(nbytes)
+    )
 
 
 def _binary(name: str, dtypes: tuple[str, ...], dst: str = "w") -> None:
@@ -67,7 +69,9 @@ def _rep2_extents(r: Resolved) -> Extents:
 def rep_work(r: Resolved, path: str) -> Work:
     widest = max(r.size(name) for name in r.dtypes)
     nbytes = r.n("repeatTime") * r.n("mask") * widest
-    return Work("vector", "", nbytes, r.dtypes.get("src0", r.dtypes.get("src", r.dtypes["dst"])), repeats=r.n("repeatTime"))
+    return Work(
+        "vector", "", nbytes, r.dtypes.get("src0", r.dtypes.get("src", r.dtypes["dst"])), repeats=r.n("repeatTime")
+    )
 
 
 def _binary_rep(name: str, dtypes: tuple[str, ...]) -> None:

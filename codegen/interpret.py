@@ -1,0 +1,190 @@
+"""Runs a kernel's statements with concrete integers: the sequence of instructions that one core's scalar unit issues.
+
+``trace`` serves the static checks; the simulator may use it too. No data moves: only scalars are computed, and device
+memory is read where the witness gives integers (expert counts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moec.codegen.instructions import INSTRUCTIONS, Resolved
+from moec.codegen.kernel_ir import (
+    ITEMSIZE,
+    Assign,
+    Barrier,
+    Comment,
+    CrossCoreSet,
+    CrossCoreWait,
+    For,
+    GmRef,
+    If,
+    Instr,
+    Kernel,
+    Let,
+    LoadScalar,
+    Ref,
+    SetFlag,
+    Stmt,
+    StoreScalar,
+    SyncAll,
+    WaitFlag,
+    Witness,
+)
+from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Number, Scalar, Var
+
+Path = tuple[int, ...]
+"""Where a statement stands: index in its block, then 0 (body, then) or 1 (else) and the index in that block, and so on."""
+
+
+@dataclass(slots=True)
+class Access:
+    """Bytes ``lo`` up to ``hi`` of a memory space (of the tensor named, for device memory)."""
+
+    space: str
+    lo: int
+    hi: int
+    write: bool
+
+
+@dataclass(slots=True)
+class Event:
+    """One statement executed. ``id`` is the evaluated event id of flags, ``resolved`` the numbers of an instruction."""
+
+    stmt: Stmt
+    path: Path
+    pipe: str
+    accesses: Sequence[Access]
+    resolved: Resolved | None = None
+    id: int = 0
+
+
+def _code(s: Scalar) -> str:
+    if isinstance(s, Var):
+        return f"v[{s.name!r}]"
+    if isinstance(s, Arg):
+        return f"a[{s.name!r}]"
+    if isinstance(s, Core):
+        return f"c[{s.which!r}]"
+    if isinstance(s, Choose):
+        return f"({_code(s.a)} if {_code(s.cond)} else {_code(s.b)})"
+    if isinstance(s, Bin):
+        x, y = _code(s.a), _code(s.b)
+        if s.op in ("min", "max"):
+            return f"{s.op}({x}, {y})"
+        if s.op == "cdiv":
+            return f"(-(-{x} // {y}))"
+        return f"({x} {s.op} {y})"
+    return repr(s)
+
+
+Env = tuple[dict[str, Number], Mapping[str, int], Mapping[str, int]]
+_compiled: dict[Scalar, Callable[[Any, Any, Any], Number]] = {}
+
+
+def compiled(s: Scalar) -> Callable[[Any, Any, Any], Number]:
+    """``s`` as a Python function of (variables, arguments, core)."""
+    fn = _compiled.get(s)
+    if fn is None:
+        fn = eval(f"lambda v, a, c: {_code(s)}")  # the text is made from the tree above, never from user input
+        _compiled[s] = fn
+    return fn
+
+
+def value(s: Scalar, env: Env) -> Number:
+    return s if not isinstance(s, Expr) else compiled(s)(*env)
+
+
+class Interpreter:
+    """Walks one core. ``sample`` keeps only the first ``sample`` and the last two iterations of longer loops."""
+
+    def __init__(self, kernel: Kernel, witness: Witness, core: int = 0, sample: int | None = None, sub: int = 0):
+        self.kernel, self.sample = kernel, sample
+        self.data = {name: values for name, values in witness.data}
+        self.env: Env = ({}, dict(witness.args), {"idx": core, "num": witness.cores, "sub": sub})
+        self.buffers = {b.name: b for b in kernel.buffers}
+
+    def run(self) -> Iterator[Event]:
+        yield from self._block(self.kernel.body, ())
+
+    def _range(self, ref: Ref, nbytes: int, write: bool) -> Access:
+        offset = int(value(ref.offset, self.env)) * ITEMSIZE[ref.dtype]
+        if isinstance(ref, GmRef):
+            return Access(f"GM:{ref.tensor}", offset, offset + nbytes, write)
+        b = self.buffers[ref.buffer]
+        lo = b.offset + int(value(ref.slot, self.env)) * b.slot_bytes + offset
+        return Access(b.space, lo, lo + nbytes, write)
+
+    def instruction(self, stmt: Instr, path: Path = ()) -> Event:
+        """``stmt`` with numbers in the current environment."""
+        spec = INSTRUCTIONS[stmt.op]
+        env = self.env
+        dtypes = {o.name: ref.dtype for o, ref in zip(spec.operands, stmt.operands, strict=True)}
+        params = {k: value(p, env) if isinstance(p, Expr) else p for k, p in stmt.params}
+        resolved = Resolved(stmt.op, dtypes, params)
+        extents = spec.extents(resolved)
+        accesses = []
+        spaces = {}
+        for o, ref in zip(spec.operands, stmt.operands, strict=True):
+            spaces[o.name] = "GM" if isinstance(ref, GmRef) else self.buffers[ref.buffer].space
+            nbytes = extents.get(o.name, 0)
+            if nbytes <= 0:
+                continue
+            if "r" in o.role:
+                accesses.append(self._range(ref, nbytes, False))
+            if "w" in o.role:
+                accesses.append(self._range(ref, nbytes, True))
+        return Event(stmt, path, spec.pipe_of(spaces), accesses, resolved)
+
+    def _block(self, block: Sequence[Stmt], prefix: Path) -> Iterator[Event]:
+        variables, env = self.env[0], self.env
+        for i, stmt in enumerate(block):
+            path = (*prefix, i)
+            if isinstance(stmt, Instr):
+                yield self.instruction(stmt, path)
+            elif isinstance(stmt, (Let, Assign)):
+                variables[stmt.var.name] = value(stmt.value, env)
+            elif isinstance(stmt, For):
+                trips: Sequence[int] = range(
+                    int(value(stmt.start, env)), int(value(stmt.stop, env)), int(value(stmt.step, env))
+                )
+                if self.sample is not None and len(trips) > self.sample + 2:
+                    trips = [*trips[: self.sample], *trips[-2:]]
+                for n in trips:
+                    variables[stmt.var] = n
+                    yield from self._block(stmt.body, (*path, 0))
+            elif isinstance(stmt, If):
+                if value(stmt.cond, env):
+                    yield from self._block(stmt.then, (*path, 0))
+                else:
+                    yield from self._block(stmt.orelse, (*path, 1))
+            elif isinstance(stmt, LoadScalar):
+                variables[stmt.var.name] = self._read(stmt.ref)
+                yield Event(stmt, path, "S", [self._range(stmt.ref, ITEMSIZE[stmt.ref.dtype], False)])
+            elif isinstance(stmt, StoreScalar):
+                yield Event(stmt, path, "S", [self._range(stmt.ref, ITEMSIZE[stmt.ref.dtype], True)])
+            elif isinstance(stmt, SetFlag):
+                yield Event(stmt, path, stmt.src, (), id=int(value(stmt.id, env)))
+            elif isinstance(stmt, WaitFlag):
+                yield Event(stmt, path, stmt.dst, (), id=int(value(stmt.id, env)))
+            elif isinstance(stmt, Barrier):
+                yield Event(stmt, path, stmt.pipe, ())
+            elif isinstance(stmt, (SyncAll, CrossCoreWait)):
+                yield Event(stmt, path, "S", ())
+            elif isinstance(stmt, CrossCoreSet):
+                yield Event(stmt, path, stmt.pipe, (), id=int(value(stmt.id, env)))
+            else:
+                assert isinstance(stmt, Comment)
+
+    def _read(self, ref: Ref) -> Number:
+        """The witness's number, or 0 where it has none."""
+        if isinstance(ref, GmRef) and ref.tensor in self.data:
+            return self.data[ref.tensor][int(value(ref.offset, self.env))]
+        return 0
+
+
+def trace(kernel: Kernel, witness: Witness, core: int = 0, sample: int | None = None) -> Iterator[Event]:
+    """Everything core ``core`` issues under ``witness``, in order."""
+    return Interpreter(kernel, witness, core, sample).run()

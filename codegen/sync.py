@@ -1,0 +1,163 @@
+"""Gives a kernel the flags and barriers it needs, and no others.
+
+Candidates come from the structure (moec.codegen.depend). Each is then tried without: if the happens-before check finds
+nothing unordered on any witness, it was redundant and is not emitted. Event ids 0 to 5 of each pipe pair are handed out to
+what remains; pairs that need more share ids where the check shows that this is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from moec.codegen.depend import Sync, candidates, outermost_loop
+from moec.codegen.hazards import SAMPLE, Step, check, cores_of, steps, violations
+from moec.codegen.interpret import Path, trace
+from moec.codegen.kernel_ir import Barrier, For, If, Kernel, SetFlag, Stmt, WaitFlag
+from moec.codegen.scalar import Scalar, binary
+from moec.diagnostics import Problem, Refusal, Where
+
+EVENT_IDS = 6
+"""Events 6 and 7 of a pipe pair are reserved (CANN asc-devkit docs, NPU arch 2201)."""
+
+
+@lru_cache(maxsize=512)
+def synchronise(kernel: Kernel) -> Kernel:
+    """``kernel`` (written without synchronisation) with the flags and barriers its witnesses show to be needed."""
+    if not kernel.witnesses:
+        raise ValueError(f"kernel {kernel.name} has no witness to check its synchronisation with")
+    needed = _minimal(kernel, candidates(kernel))
+    done, _ = insert(kernel, needed, _allocate(kernel, needed))
+    wrong = check(done)
+    if wrong:
+        raise AssertionError(f"kernel {kernel.name}: {wrong[0]} (witness {wrong[0].witness})")
+    return done
+
+
+def _minimal(kernel: Kernel, syncs: Sequence[Sync]) -> list[Sync]:
+    bases, total = [], 0
+    for s in syncs:
+        bases.append(total)
+        total += s.slots
+    full, tags = insert(kernel, syncs, bases)
+    programs = _programs(full)
+    for program in programs:
+        wrong = violations(program)
+        if wrong:
+            raise AssertionError(f"kernel {kernel.name}: candidates do not suffice: {wrong[0]}")
+    dropped: set[int] = set()
+    for i in sorted(range(len(syncs)), key=lambda i: _order(syncs[i], i)):
+        trial = dropped | {i}
+
+        def left_out(step: Step, trial: set[int] = trial) -> bool:
+            return tags.get(step.path, -1) in trial
+
+        if not any(violations(program, left_out, first=True) for program in programs):
+            dropped = trial
+    return [s for i, s in enumerate(syncs) if i not in dropped]
+
+
+def _programs(kernel: Kernel) -> list[list[Step]]:
+    return [steps(trace(kernel, w, core, SAMPLE)) for w in kernel.witnesses for core in cores_of(w)]
+
+
+def _order(s: Sync, i: int) -> tuple[int, int, int]:
+    """What to try to drop first: carried flags (they hold pipes back most), then others, then barriers, last first."""
+    if s.is_barrier:
+        return (3, 0, -i)
+    return (0 if s.carried and s.slots == 1 else 1 if s.carried else 2, len(s.block), i)
+
+
+def _allocate(kernel: Kernel, syncs: Sequence[Sync]) -> list[int]:
+    """The first event id of each sync."""
+    bases: list[int] = []
+    used: dict[tuple[str, str], int] = {}
+    for i, s in enumerate(syncs):
+        top = used.get((s.src, s.dst), 0)
+        if s.is_barrier:
+            bases.append(0)
+        elif top + s.slots <= EVENT_IDS:
+            bases.append(top)
+            used[s.src, s.dst] = top + s.slots
+        else:
+            bases.append(_share(kernel, syncs[: i + 1], bases))
+    return bases
+
+
+def _share(kernel: Kernel, syncs: Sequence[Sync], bases: Sequence[int]) -> int:
+    """An id for the last of ``syncs`` that another of its pair has, where no set can overtake a wait."""
+    for base in range(EVENT_IDS - syncs[-1].slots + 1):
+        trial, _ = insert(kernel, syncs, [*bases, base])
+        flags = [v for v in check(trial) if v.what.startswith(("flag", "wait"))]
+        if not flags:
+            return base
+    raise Refusal(
+        Problem(
+            f"kernel {kernel.name} needs more than {EVENT_IDS} events between {syncs[-1].src} and {syncs[-1].dst}",
+            Where(node=", ".join(kernel.source)),
+            "use fewer independent buffers or split the kernel",
+        )
+    )
+
+
+def insert(kernel: Kernel, syncs: Sequence[Sync], bases: Sequence[int]) -> tuple[Kernel, dict[Path, int]]:
+    """The kernel with ``syncs`` in place, and which of them each new statement (by its new path) belongs to."""
+    before: dict[Path, list[tuple[Stmt, int]]] = {}
+    after: dict[Path, list[tuple[Stmt, int]]] = {}
+    for i, (s, base) in enumerate(zip(syncs, bases, strict=True)):
+        here = (*s.block, s.before)
+        if s.is_barrier:
+            stmt: Stmt = Barrier(s.src)
+            before.setdefault(here, []).append((stmt if s.when is None else If(s.when, (stmt,)), i))
+            continue
+        event: Scalar = base if s.slots == 1 else binary("+", s.slot, base)
+        before.setdefault(here, []).append((WaitFlag(s.src, s.dst, event), i))
+        after.setdefault((*s.block, s.after), []).append((SetFlag(s.src, s.dst, event), i))
+        if s.carried:
+            loop = outermost_loop(kernel, s.block)
+            for slot in range(s.slots):
+                before.setdefault(loop, []).append((SetFlag(s.src, s.dst, base + slot), i))
+                after.setdefault(loop, []).append((WaitFlag(s.src, s.dst, base + slot), i))
+    tags: dict[Path, int] = {}
+    body = _rebuild(kernel.body, (), (), before, after, tags)
+    return replace(kernel, body=body), tags
+
+
+_RANK = {WaitFlag: 0, Barrier: 1, If: 1, SetFlag: 2}
+
+
+def _rebuild(
+    block: Sequence[Stmt],
+    old: Path,
+    new: Path,
+    before: dict[Path, list[tuple[Stmt, int]]],
+    after: dict[Path, list[tuple[Stmt, int]]],
+    tags: dict[Path, int],
+) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+
+    def add(extra: list[tuple[Stmt, int]], sets_first: bool) -> None:
+        for stmt, i in sorted(extra, key=lambda e: -_RANK[type(e[0])] if sets_first else _RANK[type(e[0])]):
+            path = (*new, len(out))
+            tags[path] = i
+            if isinstance(stmt, If):
+                tags[(*path, 0, 0)] = i
+            out.append(stmt)
+
+    for i, stmt in enumerate(block):
+        here = (*old, i)
+        add(before.get(here, []), sets_first=False)
+        path = (*new, len(out))
+        if isinstance(stmt, For):
+            body = _rebuild(stmt.body, (*here, 0), (*path, 0), before, after, tags)
+            out.append(replace(stmt, body=body))
+        elif isinstance(stmt, If):
+            then = _rebuild(stmt.then, (*here, 0), (*path, 0), before, after, tags)
+            out.append(
+                replace(stmt, then=then, orelse=_rebuild(stmt.orelse, (*here, 1), (*path, 1), before, after, tags))
+            )
+        else:
+            out.append(stmt)
+        add(after.get(here, []), sets_first=True)
+    return tuple(out)
