@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from moec.diagnostics import Refusal, Where, suggest
+from moec.eval import error_between
 from moec.ir.types import DType
 
 _KEY = re.compile(r"(in|out|ort)(\d*)\.(.+)\Z")
@@ -37,7 +38,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one output is from what was expected: largest absolute and relative error, and the scale of the expected values."""
+    """How far one output is from what was expected: largest absolute error, the same relative to ``scale``, the largest magnitude expected."""
 
     output: str
     absolute: float
@@ -108,23 +109,12 @@ def match_outputs(names: Sequence[str], stored: Mapping[str, np.ndarray], path: 
 
 def difference(name: str, actual: np.ndarray, expected: np.ndarray, tolerance: float) -> Difference:
     """Compare in f64. Equal NaN and equal infinities agree; different shapes differ by infinity."""
-    a, e = _f64(actual), _f64(expected)
-    scale = float(np.max(np.abs(e[np.isfinite(e)]), initial=0.0))
-    if a.shape != e.shape:
-        return Difference(f"{name} (shape {list(a.shape)}, expected {list(e.shape)})", np.inf, np.inf, scale, tolerance)
-    same = (a == e) | (np.isnan(a) & np.isnan(e))
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        error = np.where(same, 0.0, np.abs(a - e))
-        error = np.where(np.isnan(error), np.inf, error)
-        relative = np.where(error == 0, 0.0, error / np.abs(e))
-        relative = np.where(np.isnan(relative), np.inf, relative)
-    return Difference(
-        name, float(np.max(error, initial=0.0)), float(np.max(relative, initial=0.0)), scale, tolerance
-    )
-
-
-def _f64(array: np.ndarray) -> np.ndarray:
-    return np.asarray(array).astype(np.float64)
+    magnitudes = np.abs(np.asarray(expected).astype(np.float64))
+    scale = float(np.max(magnitudes[np.isfinite(magnitudes)], initial=0.0))
+    if actual.shape != expected.shape:
+        label = f"{name} (shape {list(actual.shape)}, expected {list(expected.shape)})"
+        return Difference(label, np.inf, np.inf, scale, tolerance)
+    return Difference(name, *error_between(actual, expected), scale, tolerance)
 
 
 def tolerance_for(dtype: DType) -> float:

@@ -1,0 +1,53 @@
+"""Reading what a user hands in: which front end takes a file, by suffix and content."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from moec import store
+from moec.diagnostics import CheckFailed, Refusal, Where
+from moec.ir.graph import Module
+from moec.ir.text import load_module
+from moec.ops.verify import verify
+
+KINDS = {".moe": "a layer in moec's language", ".onnx": "an ONNX model", ".mir": "layer IR as moec prints it"}
+
+
+def kind_of(path: Path) -> str:
+    """The kind (a key of ``KINDS``) of a file; Refusal where it cannot be read or is of no known kind."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Refusal(f"cannot read the input: {reason}", Where(str(path)), "give a readable file") from None
+    if path.suffix in KINDS:
+        return path.suffix
+    first = next((line for line in head.split(b"\n") if line.strip() and not line.startswith(b"#")), b"").lstrip()
+    if first.startswith((b"symbol ", b"func ")) and b":" in head:
+        return ".mir"
+    if head[:1] == b"\x08" and b"\x00" not in head[:2]:
+        return ".onnx"
+    known = "; ".join(f"{suffix} ({what})" for suffix, what in KINDS.items())
+    raise Refusal("not an input that moec knows", Where(str(path)), f"inputs: {known}")
+
+
+def load(path: str | Path) -> Module:
+    """The layer IR of a ``.moe``, ``.onnx`` or ``.mir`` file, verified. Refusal lists everything that is wrong with it."""
+    path = Path(path)
+    kind = kind_of(path)
+    if kind == ".mir":
+        module = load_module(path, store.load(path.parent))
+        try:
+            verify(module)
+        except CheckFailed as failure:
+            raise Refusal(failure.problems) from None
+    elif kind == ".onnx":
+        module = importlib.import_module("moec.frontend.onnx").load_onnx(path)
+    else:
+        module = importlib.import_module("moec.frontend.dsl").load_moe(path)
+    if "main" not in module.functions:
+        raise Refusal("no function 'main'", Where(str(path)), "name the function that a run starts with 'main'")
+    verify(module)
+    return module

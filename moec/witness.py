@@ -1,0 +1,159 @@
+"""Witness inputs: numbers on which a module is evaluated before and after a pass, to see that the pass kept its meaning.
+
+Stored inputs are used where ``NAME.npz`` lies beside ``NAME.onnx``; and one case is made up: small sizes, numbers drawn by each name's own seed, so that
+the same layer always gets the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from moec import eval as reference
+from moec.arrays import Arrays, Case, Difference, cases, difference, match_outputs, read_npz, record_of, tolerance_for
+from moec.diagnostics import CheckFailed, Problem, Refusal, Where
+from moec.inputs import divide, open_weights
+from moec.ir.graph import Module
+from moec.ir.symbol import evaluate
+from moec.ir.types import DType
+from moec.sizes import symbol_bounds
+
+SMALL = (3, 5, 2, 7, 4, 6)
+"""Sizes of symbols in order of appearance, as far as their bounds allow: different, so that a mix-up of two dims shows."""
+
+LARGEST_BYTES = 2 << 30
+"""A layer with more bytes of weights than this is not evaluated on witness inputs."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison: what ``stage`` gave for a case of inputs, against what was ``expected`` (``import`` or a file's name)."""
+
+    stage: str
+    case: str
+    expected: str
+    differences: tuple[Difference, ...]
+
+
+@dataclass
+class Witness:
+    """The cases of one input file, the outputs of the module as imported, and every check made so far."""
+
+    cases: list[Case]
+    weights: Arrays
+    baseline: list[Arrays] = field(default_factory=list)
+    stored: list[Arrays] = field(default_factory=list)
+    stored_name: str = ""
+    tolerance: float | None = None
+    checks: list[Check] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, module: Module, source: Path | None) -> Witness:
+        """The witness of an imported module; evaluates it once a case. Refusal where its weights are too large to."""
+        total = sum(n.attrs["dtype"].bytes * _count(n.attrs["shape"]) for n in module.nodes() if n.op == "weight")
+        if total > LARGEST_BYTES:
+            todo = f"leave out --check, or check a smaller copy of the layer (up to {LARGEST_BYTES >> 20} MiB of weights)"
+            raise Refusal(f"--check would evaluate a layer with {total / 2**30:.1f} GiB of weights", todo=todo)
+        weights = {name: _weight(name, shape) for name, shape in open_weights(module).items()}
+        made = cls([], weights)
+        beside = source.with_suffix(".npz") if source is not None else None
+        if beside is not None and beside.is_file():
+            made._take(module, beside)
+        made.cases.append(_made_up(module))
+        made.stored += [{}] * (len(made.cases) - len(made.stored))
+        made.baseline = [made._run(module, case) for case in made.cases]
+        made._compare_stored("import", made.baseline, _types(module))
+        return made
+
+    def _take(self, module: Module, file: Path) -> None:
+        arrays, record = read_npz(file), record_of(file)
+        for case in cases(arrays, arrays):
+            given, weights = divide(module, case.inputs, {}, file)
+            self.weights |= weights
+            self.cases.append(Case(case.name or "1", given))
+            key = str(record.get("expected_key", "out")).split(".")[0]
+            stored = case.outputs.get(key) or next(iter(case.outputs.values()), {})
+            self.stored.append(match_outputs(module.main.output_names, stored, file))
+        self.stored_name = file.name
+        tolerance = record.get("tolerance")
+        self.tolerance = float(tolerance) if isinstance(tolerance, int | float) else None
+
+    def _run(self, module: Module, case: Case) -> Arrays:
+        return reference.run(module, case.inputs, self.weights)
+
+    def __call__(self, module: Module) -> Mapping[str, np.ndarray]:
+        """The module's outputs on the made-up case, by name."""
+        return self._run(module, self.cases[-1])
+
+    def check(self, module: Module, stage: str) -> None:
+        """Evaluate the module on every case; CheckFailed where an output left the tolerance of the import's or the stored one's."""
+        outputs = [self._run(module, case) for case in self.cases]
+        types = _types(module)
+        for case, before, after in zip(self.cases, self.baseline, outputs, strict=True):
+            rows = tuple(difference(n, after[n], before[n], tolerance_for(types[n])) for n in before)
+            self._record(Check(stage, case.name, "import", rows))
+        self._compare_stored(stage, outputs, types)
+
+    def _compare_stored(self, stage: str, outputs: list[Arrays], types: Mapping[str, DType]) -> None:
+        for case, stored, actual in zip(self.cases, self.stored, outputs, strict=True):
+            if stored:
+                rows = tuple(
+                    difference(n, actual[n], a, self.tolerance if self.tolerance is not None else tolerance_for(types[n]))
+                    for n, a in stored.items()
+                )
+                self._record(Check(stage, case.name, self.stored_name, rows))
+
+    def _record(self, check: Check) -> None:
+        self.checks.append(check)
+        problems = [
+            Problem(
+                f"output '{d.output}' is off by {d.absolute:.3g} from {check.expected} (allowed {d.tolerance * max(1.0, d.scale):.3g})",
+                Where(node=f"{check.stage}, case {check.case}"),
+            )
+            for d in check.differences
+            if not d.agrees
+        ]
+        if problems:
+            raise CheckFailed(problems)
+
+
+def _types(module: Module) -> dict[str, DType]:
+    return {n: v.type.dtype for n, v in zip(module.main.output_names, module.main.outputs, strict=True)}
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    return math.prod(int(d) for d in shape)
+
+
+def _rng(name: str) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(name.encode()))
+
+
+def _weight(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Normal numbers over the square root of the last dim, so that sums over it stay near 1."""
+    scale = 1.0 / math.sqrt(max(1, shape[-1])) if len(shape) > 1 else 1.0
+    return (_rng(name).standard_normal(shape, np.float32) * np.float32(scale)).astype(np.float32)
+
+
+def _made_up(module: Module) -> Case:
+    sizes: dict[str, int] = {}
+    for i, (name, (low, high)) in enumerate(symbol_bounds(module).items()):
+        sizes[name] = min(max(SMALL[i % len(SMALL)], low), high)
+    inputs: Arrays = {}
+    for value in module.main.inputs:
+        if value.type.shape is None:
+            raise Refusal(f"--check cannot make up input '{value.name}': its rank is unknown", todo="give the input a shape")
+        shape = tuple(evaluate(d, sizes) for d in value.type.shape)
+        inputs[value.name] = _numbers(value.name, value.type.dtype, shape)
+    return Case("made up", inputs)
+
+
+def _numbers(name: str, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    if dtype.is_float:
+        return _rng(name).standard_normal(shape, np.float32).astype(dtype.carrier)
+    return _rng(name).integers(0, 2, shape).astype(dtype.carrier)
