@@ -1,7 +1,9 @@
 """The numpy reference: runs a module and is what every other stage is compared with.
 
-16-bit and narrower floats are up-cast to f32 for each op, sums accumulate in f32, and each result is rounded once to its declared dtype. In
-fp64 mode every float is an f64 and nothing is rounded. Symbols are bound by the inputs' shapes; a data-dependent one by the op that makes it.
+16-bit and narrower floats are up-cast to f32 for each op, sums accumulate in f32, and each result is rounded once to
+its declared dtype. In
+fp64 mode every float is an f64 and nothing is rounded. Symbols are bound by the inputs' shapes; a data-dependent one
+by the op that makes it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def run(
 ) -> dict[str, Array]:
     """The outputs of ``main`` by name, for inputs by name; ``weights`` gives those that have no data of their own.
 
-    Outputs are in their declared dtypes' carriers (f64 for floats in fp64 mode). ``observe`` is called after each node of ``main``.
+    Outputs are in their declared dtypes' carriers (f64 for floats in fp64 mode). ``observe`` is called after each
+    node of ``main``.
     Raises Refusal for missing or ill-shaped inputs and for a node that cannot be run, with its origin.
     """
     return Evaluator(module, weights or {}, fp64, observe).main(inputs)
@@ -57,13 +60,21 @@ class Evaluator:
                 raise Refusal(f"input '{v.name}' has shape {list(a.shape)}, expected {v.type}" + _bound_text(env))
         for name, (low, high) in self.module.symbols.items():
             if name in env and not low <= env[name] <= high:
-                raise Refusal(f"{name} = {env[name]} is outside [{low}, {high}]", Where(), f"give inputs with {name} in that range")
+                raise Refusal(
+                    f"{name} = {env[name]} is outside [{low}, {high}]",
+                    Where(),
+                    f"give inputs with {name} in that range",
+                )
         return dict(zip(graph.output_names, self.function(graph, arrays, env), strict=True))
 
     @staticmethod
     def _check_input(v: Value, inputs: Mapping[str, Array]) -> Problem | None:
         if v.name not in inputs:
-            return Problem(f"input '{v.name}' ({v.type}) is not given", Where(), f"given are: {', '.join(sorted(inputs)) or 'none'}")
+            return Problem(
+                f"input '{v.name}' ({v.type}) is not given",
+                Where(),
+                f"given are: {', '.join(sorted(inputs)) or 'none'}",
+            )
         given = np.asarray(inputs[v.name])
         wanted = v.type.dtype
         if wanted.is_float != (given.dtype.kind in "fV") and given.dtype.kind != "V":
@@ -87,11 +98,11 @@ class Evaluator:
                 values[v], uses[v] = array, sum(v.uses.values())
             if self.observe is not None and graph is self.module.main:
                 self.observe(node, results)
-            for v in node.operands:
-                if v is not None:
-                    uses[v] -= 1
-                    if not uses[v]:
-                        values.pop(v, None)
+            for read in node.operands:
+                if read is not None:
+                    uses[read] -= 1
+                    if not uses[read]:
+                        values.pop(read, None)
         return [values[v] for v in graph.outputs]
 
     def node(self, node: Node, operands: list[Array | None], env: Env) -> list[Array]:
@@ -120,7 +131,9 @@ class Evaluator:
         env: Env = {}
         for v, a in zip(fn.inputs, args, strict=True):
             if not bind(v.type, a.shape, env):
-                raise ValueError(f"function {fn.name}: '{v.name}' has shape {list(a.shape)}, expected {v.type}" + _bound_text(env))
+                raise ValueError(
+                    f"function {fn.name}: '{v.name}' has shape {list(a.shape)}, expected {v.type}" + _bound_text(env)
+                )
         return self.function(fn, args, env)
 
     def _computed(self, array: Array | None) -> Array | None:
@@ -135,7 +148,8 @@ class Evaluator:
 def bind(type_: TensorType, shape: tuple[int, ...], env: Env) -> bool:
     """Bind symbols that are still free so that ``type_`` has ``shape``; False where it cannot.
 
-    A dimension with one free symbol in it binds it where the equation has an integer solution (``2*T`` against 6 gives T = 3).
+    A dimension with one free symbol in it binds it where the equation has an integer solution (``2*T`` against 6
+    gives T = 3).
     """
     if type_.shape is None:
         return True
@@ -178,7 +192,9 @@ def _concrete(value: Any, env: Env) -> Any:
 
 
 def error_between(actual: Array, expected: Array) -> tuple[float, float]:
-    """The largest absolute error, and the largest relative to the largest magnitude expected; NaN or infinity in one only counts as infinite."""
+    """The largest absolute error, and the largest relative to the largest magnitude expected; NaN or infinity in one
+    only counts as infinite.
+    """
     a, e = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
     if a.shape != e.shape:
         raise ValueError(f"shapes differ: {list(a.shape)} against {list(e.shape)}")
@@ -189,5 +205,3 @@ def error_between(actual: Array, expected: Array) -> tuple[float, float]:
     worst = float("inf") if np.isnan(difference).any() else float(difference.max())
     scale = float(np.max(np.abs(e[np.isfinite(e)]), initial=0.0))
     return worst, worst / scale if scale else worst
-
-

@@ -1,6 +1,7 @@
 """Attribute values as text, and back.
 
-A value is a bool, int, float, string, dtype (``!f32``), dimension (``2*T + 1``), tensor (``dense<f32[2]: [1.0, 2.0]>`` or
+A value is a bool, int, float, string, dtype (``!f32``), dimension (``2*T + 1``), tensor (``dense<f32[2]: [1.0,
+2.0]>`` or
 ``dense<f32[8, 64]: KEY>`` for one whose contents lie in a side file), ``none``, or a list of these.
 """
 

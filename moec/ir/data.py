@@ -1,7 +1,9 @@
 """Tensor contents that are not read until someone needs the numbers.
 
-``ArrayData`` holds an array; ``FileData`` is a region of a file, mapped and not read; ``DerivedData`` is a layout change
-(stack, concat, transpose, reshape, slice) of others, done when the numbers are asked for. So stacking the weights of 256 experts costs
+``ArrayData`` holds an array; ``FileData`` is a region of a file, mapped and not read; ``DerivedData`` is a layout
+change
+(stack, concat, transpose, reshape, slice) of others, done when the numbers are asked for. So stacking the weights of
+256 experts costs
 nothing at compile time, and a model with gigabytes of weights compiles without touching them.
 """
 
@@ -145,7 +147,8 @@ class DerivedData(TensorData):
 
 def derive(how: str, parts: Sequence[TensorData], **params: Any) -> TensorData:
     """A layout change of ``parts``: ``stack()``, ``concat(axis)``, ``transpose(perm)``, ``reshape(shape)`` or
-    ``slice(axis, start, stop, step)`` with non-negative bounds and positive step. The shape is worked out here, the numbers when asked for."""
+    ``slice(axis, start, stop, step)`` with non-negative bounds and positive step. The shape is worked out here, the
+    numbers when asked for."""
     first = parts[0].shape
     if how == "stack":
         shape: tuple[int, ...] = (len(parts), *first)

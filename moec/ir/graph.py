@@ -1,7 +1,8 @@
 """The layer IR: a module of functions, each an SSA graph of nodes over values.
 
 Nodes stand in a doubly linked list in execution order; a value knows its producer and its users. Appending, inserting,
-erasing and replacing are constant time (per operand or use), so building and editing a graph of 150,000 nodes is linear.
+erasing and replacing are constant time (per operand or use), so building and editing a graph of 150,000 nodes is
+linear.
 """
 
 from __future__ import annotations
@@ -138,7 +139,9 @@ def _drop_use(value: Value, node: Node) -> None:
 
 
 class Graph:
-    """A function: ``inputs``, nodes in execution order, and a return. Iterating yields the nodes; erasing while iterating is safe."""
+    """A function: ``inputs``, nodes in execution order, and a return. Iterating yields the nodes; erasing while
+    iterating is safe.
+    """
 
     __slots__ = ("name", "inputs", "output_names", "ret", "_head", "_tail", "count")
 

@@ -1,7 +1,8 @@
 """Integer dimensions: numbers, named symbols, and arithmetic on them in one normal form.
 
 A dimension is an ``int`` or an ``Expr``. An ``Expr`` is a polynomial with integer coefficients over atoms; an atom is a
-symbol (its name) or one of the non-polynomial functions ``floordiv``, ``ceildiv``, ``mod``, ``min``, ``max`` of dimensions.
+symbol (its name) or one of the non-polynomial functions ``floordiv``, ``ceildiv``, ``mod``, ``min``, ``max`` of
+dimensions.
 Because the polynomial is kept sorted, equal polynomials are equal objects: ``2*T == T + T`` and ``(T+1)*2 == 2*T + 2``.
 An expression without symbols collapses to ``int``, so shape code never meets a constant in disguise.
 """

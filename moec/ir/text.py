@@ -10,7 +10,8 @@
       return %0
     }
 
-One line a node, so a reader needs no grammar and two texts compare line by line. What follows ``#`` is a comment: provenance is
+One line a node, so a reader needs no grammar and two texts compare line by line. What follows ``#`` is a comment:
+provenance is
 printed there when asked for and not read back.
 """
 
@@ -23,7 +24,7 @@ from pathlib import Path
 from moec.diagnostics import Problem, Refusal, Where
 from moec.ir.attrs import AttrReader, Store, print_attr
 from moec.ir.graph import Graph, Module, Node, Origin, Source, Value
-from moec.ir.symbol import parse_dim
+from moec.ir.symbol import Dim, parse_dim
 from moec.ir.types import TensorType, dtype
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
@@ -120,7 +121,8 @@ class _Reader:
 
     def module(self) -> Module:
         module = Module()
-        for self.number, line in enumerate(self.lines, 1):
+        for number, line in enumerate(self.lines, 1):
+            self.number = number
             stripped = line.strip()
             if not stripped or stripped[0] == "#":
                 continue
@@ -218,8 +220,9 @@ def _unquoted(name: str) -> str:
     return str(json.loads(name)) if name.startswith('"') else name
 
 
-def _split_dims(text: str) -> list[int | object]:
-    depth, start, dims = 0, 0, []
+def _split_dims(text: str) -> list[Dim]:
+    dims: list[Dim] = []
+    depth = start = 0
     for i, c in enumerate(text):
         depth += (c == "(") - (c == ")")
         if c == "," and depth == 0:

@@ -8,11 +8,12 @@ from moec.ir.graph import Graph
 
 
 def to_networkx(graph: Graph) -> nx.MultiDiGraph:
-    """Nodes are the graph's ``Node`` objects and, for its inputs, ``Value`` objects; edges carry ``value`` and ``operand``.
+    """Nodes are the graph's ``Node`` objects and, for its inputs, ``Value`` objects; edges carry ``value`` and
+    ``operand``.
 
     The return is a node too. Insertion order is execution order, so traversals are deterministic.
     """
-    view = nx.MultiDiGraph(name=graph.name)
+    view: nx.MultiDiGraph = nx.MultiDiGraph(name=graph.name)
     view.add_nodes_from((v, {"op": "input"}) for v in graph.inputs)
     for node in [*graph, graph.ret]:
         view.add_node(node, op=node.op)

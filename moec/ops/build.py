@@ -23,7 +23,8 @@ def make_node(op: str, operands: list[Value | None], attrs: dict[str, Any], orig
 def call_types(types: Types, attrs: dict[str, Any], module: Module) -> list[TensorType]:
     """The types of a ``call`` or ``fused`` of a module's function with operands of ``types``.
 
-    A symbol that stands alone as a dimension of a parameter is bound by the operand, so one function serves several sizes. ValueError where
+    A symbol that stands alone as a dimension of a parameter is bound by the operand, so one function serves several
+    sizes. ValueError where
     the function is unknown or the operands do not fit.
     """
     fn = module.functions.get(attrs["fn"])

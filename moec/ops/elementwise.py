@@ -16,7 +16,13 @@ Array = np.ndarray
 
 
 def _declare(
-    name: str, operands: str, doc: str, ref: Callable[..., Any], dtype: Any, onnx: str | None, traits: tuple[str, ...] = ()
+    name: str,
+    operands: str,
+    doc: str,
+    ref: Callable[..., Any],
+    dtype: Any,
+    onnx: str | None,
+    traits: tuple[str, ...] = (),
 ) -> None:
     """Declare an elementwise op whose parts follow one scheme; ``operands`` is the signature's inside."""
     unary = "b: any" not in operands
@@ -54,7 +60,8 @@ def _modulo(a: Array, b: Array, *, fmod: bool) -> Array:
 
 
 _COMMUTES = ("commutative",)
-for _name, _doc, _ref, _onnx, _traits in [
+_Binary = tuple[str, str, Callable[..., Any], str | None, tuple[str, ...]]
+_ARITHMETIC: list[_Binary] = [
     ("add", "a + b", np.add, "Add", _COMMUTES),
     ("sub", "a - b", np.subtract, "Sub", ()),
     ("mul", "a * b", np.multiply, "Mul", _COMMUTES),
@@ -62,7 +69,8 @@ for _name, _doc, _ref, _onnx, _traits in [
     ("pow", "a ** b, computed in a's dtype.", _power, "Pow", ()),
     ("minimum", "the smaller of a and b; NaN where either is.", np.minimum, "Min", _COMMUTES),
     ("maximum", "the larger of a and b; NaN where either is.", np.maximum, "Max", _COMMUTES),
-]:
+]
+for _name, _doc, _ref, _onnx, _traits in _ARITHMETIC:
     _declare(_name, "a: any, b: any", _doc, _ref, staticmethod(common_dtype), _onnx, _traits)
 
 _declare(
@@ -74,22 +82,24 @@ _declare(
     "Mod",
 )
 
-for _name, _doc, _ref, _onnx, _traits in [
+_COMPARISON: list[_Binary] = [
     ("eq", "a == b", np.equal, "Equal", _COMMUTES),
     ("ne", "a != b", np.not_equal, None, _COMMUTES),
     ("lt", "a < b", np.less, "Less", ()),
     ("le", "a <= b", np.less_equal, "LessOrEqual", ()),
     ("gt", "a > b", np.greater, "Greater", ()),
     ("ge", "a >= b", np.greater_equal, "GreaterOrEqual", ()),
-]:
+]
+for _name, _doc, _ref, _onnx, _traits in _COMPARISON:
     _declare(_name, "a: any, b: any", _doc, _ref, staticmethod(compared_dtype), _onnx, _traits)
 
-for _name, _doc, _ref, _onnx in [
-    ("and", "a and b (bool)", np.logical_and, "And"),
-    ("or", "a or b (bool)", np.logical_or, "Or"),
-    ("xor", "a or b but not both (bool)", np.logical_xor, "Xor"),
-]:
-    _declare(_name, "a: any, b: any", _doc, _ref, staticmethod(boolean_dtype), _onnx, _COMMUTES)
+_LOGIC: list[_Binary] = [
+    ("and", "a and b (bool)", np.logical_and, "And", _COMMUTES),
+    ("or", "a or b (bool)", np.logical_or, "Or", _COMMUTES),
+    ("xor", "a or b but not both (bool)", np.logical_xor, "Xor", _COMMUTES),
+]
+for _name, _doc, _ref, _onnx, _traits in _LOGIC:
+    _declare(_name, "a: any, b: any", _doc, _ref, staticmethod(boolean_dtype), _onnx, _traits)
 
 _declare("not", "x: any", "not x (bool)", np.logical_not, staticmethod(boolean_dtype), "Not")
 
@@ -126,7 +136,7 @@ def gelu(x: Array, *, approximate: str) -> Array:
     return x.dtype.type(0.5) * x * (1 + erf(x / x.dtype.type(np.sqrt(2))))
 
 
-for _name, _doc, _fn, _onnx in [
+_UNARY: list[tuple[str, str, Callable[[Array], Array], str | None]] = [
     ("neg", "-x", np.negative, "Neg"),
     ("abs", "|x|", np.abs, "Abs"),
     ("exp", "e^x", np.exp, "Exp"),
@@ -146,7 +156,8 @@ for _name, _doc, _fn, _onnx in [
     ("silu", "x * sigmoid(x) (swish)", silu, None),
     ("relu", "max(x, 0)", lambda x: np.maximum(x, 0), "Relu"),
     ("softplus", "log(1 + e^x)", lambda x: np.logaddexp(x, x.dtype.type(0)), "Softplus"),
-]:
+]
+for _name, _doc, _fn, _onnx in _UNARY:
     _declare(_name, "x: any", _doc, _quiet(_fn), "x", _onnx)
 
 _declare(
@@ -163,7 +174,9 @@ _declare("is_inf", "x: any", "whether x is infinite", np.isinf, "!bool", "IsInf"
 
 @op("cast(x: any, *, to: dtype) -> any")
 class Cast:
-    """x in another dtype. Float to integer truncates and saturates; to bool is x != 0; between floats rounds to nearest even."""
+    """x in another dtype. Float to integer truncates and saturates; to bool is x != 0; between floats rounds to
+    nearest even.
+    """
 
     dtype = "=to"
     shape = staticmethod(same_shape)

@@ -1,6 +1,7 @@
 """Gather, scatter, top-k, sort, one-hot, nonzero and histogram.
 
-Indices are integers; negative ones count from the end as in numpy; out of range is a ValueError. ``topk`` and ``argsort`` are stable: of
+Indices are integers; negative ones count from the end as in numpy; out of range is a ValueError. ``topk`` and
+``argsort`` are stable: of
 equal elements the lower index comes first.
 """
 
@@ -71,7 +72,7 @@ class GatherElements:
 
     @staticmethod
     def ref(x: Array, indices: Array, *, axis: int) -> Array:
-        grid = list(np.indices(indices.shape, sparse=True))
+        grid: list[Array] = list(np.indices(indices.shape, sparse=True))
         grid[axis] = _normal(indices, x.shape[axis])
         return x[tuple(grid)]
 
@@ -107,7 +108,8 @@ class GatherND:
 
 def _nd_index(x: Array, indices: Array, batch_dims: int) -> tuple[Array, ...]:
     lead = indices.shape[:-1]
-    grid = [np.broadcast_to(g, lead) for g in np.indices(lead, sparse=True)[:batch_dims]]
+    sparse: tuple[Array, ...] = np.indices(lead, sparse=True)
+    grid = [np.broadcast_to(g, lead) for g in sparse[:batch_dims]]
     return (*grid, *(_normal(indices[..., j], x.shape[batch_dims + j]) for j in range(indices.shape[-1])))
 
 
@@ -133,7 +135,9 @@ def _check_reduction(attrs: dict[str, Any]) -> None:
 
 @op("scatter_elements(x: any, indices: any, updates: any, *, axis: int, reduction: str) -> any")
 class ScatterElements:
-    """x with result[.., indices[.., j, ..], ..] combined with updates[.., j, ..] along axis; in order of updates where an index repeats."""
+    """x with result[.., indices[.., j, ..], ..] combined with updates[.., j, ..] along axis; in order of updates
+    where an index repeats.
+    """
 
     dtype = "x"
     cost = "copy"
@@ -174,7 +178,9 @@ class ScatterND:
 
 @op("one_hot(indices: any, *, depth: dim, axis: int, dtype: dtype) -> any")
 class OneHot:
-    """1 where the position along the new dimension ``axis`` equals the index, else 0; an index out of range gives all zeros, negative ones count from the end."""
+    """1 where the position along the new dimension ``axis`` equals the index, else 0; an index out of range gives all
+    zeros, negative ones count from the end.
+    """
 
     dtype = "=dtype"
     cost = "vector"
@@ -199,7 +205,9 @@ class OneHot:
 
 @op("nonzero(x: any, *, count: dim) -> any")
 class NonZero:
-    """Indices of the non-zero elements in row-major order, one column each; ``count`` names how many there are (known when run)."""
+    """Indices of the non-zero elements in row-major order, one column each; ``count`` names how many there are (known
+    when run).
+    """
 
     dtype = "!i64"
     cost = "vector"
@@ -236,7 +244,9 @@ def stable_argsort(x: Array, axis: int, descending: bool) -> Array:
 
 @op("topk(x: any, *, k: dim, axis: int, largest: bool, sorted: bool) -> (values: any, indices: any)")
 class TopK:
-    """The k largest (or smallest) elements along axis and their indices, in order; of equal elements the lower index comes first."""
+    """The k largest (or smallest) elements along axis and their indices, in order; of equal elements the lower index
+    comes first.
+    """
 
     dtype = ("x", "!i64")
     cost = "vector"
@@ -290,5 +300,3 @@ class Histogram:
     def ref(x: Array, *, bins: int) -> Array:
         flat = x.ravel().astype(np.int64)
         return np.bincount(flat[(flat >= 0) & (flat < bins)], minlength=bins).astype(np.int32)
-
-

@@ -19,7 +19,9 @@ def _swap(shape: Shape, transpose: bool) -> Shape:
 
 @op("matmul(a: any, b: any, *, transpose_a: bool = False, transpose_b: bool = False) -> any")
 class MatMul:
-    """a @ b over the last two dimensions, each transposed first if asked; leading dimensions broadcast. Rank at least 2."""
+    """a @ b over the last two dimensions, each transposed first if asked; leading dimensions broadcast. Rank at least
+    2.
+    """
 
     dtype = staticmethod(common_dtype)
     cost = "cube"
@@ -34,7 +36,9 @@ class MatMul:
             raise ValueError(f"matmul wants rank >= 2, got {known(types)[0]} and {known(types)[1]}")
         a, b = _swap(a, attrs["transpose_a"]), _swap(b, attrs["transpose_b"])
         if a[-1] != b[-2] and isinstance(a[-1], int) and isinstance(b[-2], int):
-            raise ValueError(f"matmul of {known(types)[0]} and {known(types)[1]}: inner dimensions {a[-1]} and {b[-2]} differ")
+            raise ValueError(
+                f"matmul of {known(types)[0]} and {known(types)[1]}: inner dimensions {a[-1]} and {b[-2]} differ"
+            )
         return [(*broadcast(a[:-2], b[:-2]), a[-2], b[-1])] if len(a) > 2 or len(b) > 2 else [(a[-2], b[-1])]
 
     @staticmethod

@@ -1,6 +1,7 @@
 """The mixture-of-experts level: the whole block in canonical form and the five steps it expands into.
 
-Weights are stored ``[out, in]`` per expert, as torch.nn.Linear does. Every property of a block is an attribute that must be given:
+Weights are stored ``[out, in]`` per expert, as torch.nn.Linear does. Every property of a block is an attribute that
+must be given:
 two models that differ in any of them never look alike.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from moec.ir.symbol import Shape, exact_div
+from moec.ir.symbol import Dim, Shape, exact_div
 from moec.ir.types import DType
 from moec.ops.elementwise import gelu, sigmoid, silu
 from moec.ops.index import stable_argsort
@@ -68,7 +69,9 @@ def _score(logits: Array, kind: str) -> Array:
 
 
 def _group_limited(choice: Array, groups: int, keep: int, how: str, mask: str) -> Array:
-    """Scores in which only the ``keep`` best groups may be chosen; a group counts by its maximum or the sum of its two best."""
+    """Scores in which only the ``keep`` best groups may be chosen; a group counts by its maximum or the sum of its
+    two best.
+    """
     tokens, experts = choice.shape
     split = choice.reshape(tokens, groups, experts // groups)
     best = -np.sort(-split, axis=-1)
@@ -82,14 +85,17 @@ def _group_limited(choice: Array, groups: int, keep: int, how: str, mask: str) -
 def route(logits: Array, score_bias: Array | None, attrs: dict[str, Any]) -> tuple[Array, Array]:
     """Routing weights [T, K] and experts [T, K] (i32) of logits [T, E] under the attributes of ``ROUTING``.
 
-    ``before_topk`` scores all experts and chooses by score (+ bias); ``after_topk`` chooses by logit (+ bias) and scores the chosen. The
+    ``before_topk`` scores all experts and chooses by score (+ bias); ``after_topk`` chooses by logit (+ bias) and
+    scores the chosen. The
     bias only steers the choice (DeepSeek-V3, arXiv 2412.19437, eq. 16). Ties go to the lower expert.
     """
     before = attrs["score_order"] == "before_topk"
     scores = _score(logits, attrs["score"]) if before else logits
     choice = scores if score_bias is None else scores + score_bias
     if attrs["groups"] > 1:
-        choice = _group_limited(choice, attrs["groups"], attrs["group_top_k"], attrs["group_score"], attrs["group_mask"])
+        choice = _group_limited(
+            choice, attrs["groups"], attrs["group_top_k"], attrs["group_score"], attrs["group_mask"]
+        )
     experts = stable_argsort(choice, 1, True)[:, : attrs["top_k"]]
     weights = np.take_along_axis(scores, experts, axis=1)
     if not before:
@@ -138,7 +144,9 @@ def sort_positions(experts: Array) -> Array:
 
 @op("permute(x: [T, H], experts: [T, K], counts: [E]) -> (rows: any, positions: any)")
 class Permute:
-    """Rows of x sorted by expert: rows[positions[t, k]] = x[t], stable in (t, k). rows [T*K, H], positions [T, K] i32."""
+    """Rows of x sorted by expert: rows[positions[t, k]] = x[t], stable in (t, k). rows [T*K, H], positions [T, K]
+    i32.
+    """
 
     dtype = ("x", "!i32")
     cost = "copy"
@@ -158,7 +166,9 @@ class Permute:
 
 @op("grouped_matmul(rows: [S, K], weight: [E, N, K], counts: [E], bias?: [E, N]) -> [S, N]")
 class GroupedMatMul:
-    """The counts[e] rows of expert e times weight[e] transposed (+ bias[e]); rows stand sorted by expert, counts sum to S."""
+    """The counts[e] rows of expert e times weight[e] transposed (+ bias[e]); rows stand sorted by expert, counts sum
+    to S.
+    """
 
     dtype = "rows"
     cost = "cube"
@@ -178,7 +188,8 @@ class GroupedMatMul:
 
 
 def activate(h: Array, activation: str, glu: str, alpha: float, limit: float | None, up_offset: float) -> Array:
-    """act(gate) * (up + up_offset), gate and up being the halves (chunked) or even/odd columns (interleaved) of h; act(h) without glu.
+    """act(gate) * (up + up_offset), gate and up being the halves (chunked) or even/odd columns (interleaved) of h;
+    act(h) without glu.
 
     alpha scales the argument of silu's sigmoid; limit clamps gate from above and up on both sides (GPT-OSS).
     """
@@ -200,7 +211,9 @@ def activate(h: Array, activation: str, glu: str, alpha: float, limit: float | N
 
 @op(f"swiglu(h: [*B, F], *, {ACTIVATION}) -> any")
 class SwiGLU:
-    """act(gate) * (up + up_offset) with gate and up taken from h's last dimension as ``glu`` says; act(h) if it says "none"."""
+    """act(gate) * (up + up_offset) with gate and up taken from h's last dimension as ``glu`` says; act(h) if it says
+    "none".
+    """
 
     dtype = "h"
     cost = "vector"
@@ -221,7 +234,8 @@ class SwiGLU:
 
 @op("unpermute(rows: [S, H], positions: [T, K], weights?: [T, K]) -> [T, H]")
 class Unpermute:
-    """y[t] = sum over k of weights[t, k] * rows[positions[t, k]], accumulated in f32 in the order k = 0..K-1 and rounded once.
+    """y[t] = sum over k of weights[t, k] * rows[positions[t, k]], accumulated in f32 in the order k = 0..K-1 and
+    rounded once.
 
     Without weights each row counts once.
     """
@@ -244,11 +258,12 @@ class Unpermute:
     f"{ROUTING}, router_dtype: dtype, weights_on: str, {ACTIVATION}, capacity: dim?) -> (y: any, logits: any)"
 )
 class MoE:
-    """A mixture-of-experts block: y[t] = sum over chosen e of w[t, e] * expert_e(x[t]) (+ shared expert, times sigmoid(shared_gate x) if given).
+    """A mixture-of-experts block: y[t] = sum over chosen e of w[t, e] * expert_e(x[t]), plus the shared expert.
 
-    expert_e(x) = down[e] act(gate_up[e] x + gate_up_bias[e]) + down_bias[e]; logits = x router^T + router_bias, [T, E] in router_dtype.
-    ``weights_on`` says where w is applied: to the expert's output, its input, or the activation before ``down``. ``capacity`` is how many
-    tokens an expert takes (later ones are dropped), none for dropless. F is 2 I, or I where ``glu`` is "none". Products and sums in f32.
+    expert_e(x) = down[e] act(gate_up[e] x + gate_up_bias[e]) + down_bias[e], the shared expert likewise and times
+    sigmoid(shared_gate x) if given; logits = x router^T + router_bias, [T, E] in router_dtype. ``weights_on`` says
+    where w is applied: to the expert's output, its input, or the activation before ``down``. ``capacity`` is how many
+    tokens an expert takes (later ones are dropped), none for dropless. F is 2 I, or I where ``glu`` is "none".
     """
 
     dtype = ("x", "=router_dtype")
@@ -257,13 +272,13 @@ class MoE:
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
         check_choices(attrs)
-        x, router, gate_up, down = (t.dims for t in known(types)[:4])
+        x, router = (t.dims for t in known(types)[:2])
         for name, outer, inner in _inner_widths(types):
             if outer != (inner if attrs["glu"] == "none" else 2 * inner):
                 raise ValueError(f"{name} has {outer} rows for an inner width of {inner} with glu '{attrs['glu']}'")
-        tokens = 1
+        tokens: Dim = 1
         for d in x[:-1]:
-            tokens = tokens * d  # type: ignore[assignment]
+            tokens = tokens * d
         return [x, (tokens, router[0])]
 
     @staticmethod

@@ -1,4 +1,6 @@
-"""Reductions, softmax and scans. ``axes`` are non-negative and ascending. Sums accumulate in the compute dtype (f32 for 16-bit)."""
+"""Reductions, softmax and scans. ``axes`` are non-negative and ascending. Sums accumulate in the compute dtype (f32
+for 16-bit).
+"""
 
 from __future__ import annotations
 
@@ -52,13 +54,14 @@ def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
         return np.asarray(np.sum(x, axis=axis, keepdims=keepdims) / x.dtype.type(count))
 
 
-for _name, _doc, _fn, _onnx in [
+_REDUCTIONS: list[tuple[str, str, Callable[..., Array], str]] = [
     ("reduce_sum", "Sum over axes; 0 over none.", np.sum, "ReduceSum"),
     ("reduce_mean", "Mean over axes.", _mean, "ReduceMean"),
     ("reduce_max", "Maximum over axes; the dtype's lowest value over none.", _max, "ReduceMax"),
     ("reduce_min", "Minimum over axes; the dtype's highest value over none.", _min, "ReduceMin"),
     ("reduce_prod", "Product over axes; 1 over none.", np.prod, "ReduceProd"),
-]:
+]
+for _name, _doc, _fn, _onnx in _REDUCTIONS:
     op(f"{_name}(x: any, *, axes: ints, keepdims: bool) -> any")(
         type(
             _name,
@@ -96,7 +99,7 @@ for _name, _pick, _onnx in [("argmax", np.argmax, "ArgMax"), ("argmin", np.argmi
             _name,
             (),
             {
-                "__doc__": f"Index of the {_name[3:]}imum along axis; of equal ones the lowest index, or with ``last`` the highest.",
+                "__doc__": f"Index of the {_name[3:]}imum along axis; of equals the first, with ``last`` the last.",
                 "dtype": "!i64",
                 "shape": staticmethod(_arg_shape),
                 "ref": staticmethod(_arg(_pick)),

@@ -2,13 +2,18 @@
 
 The class has a docstring with the formula, and as attributes or static functions:
 
-- ``dtype``: the results' dtype: an operand name (``"x"``), a dtype name (``"!i64"``), an attribute name (``"=to"``), a tuple of these
+- ``dtype``: the results' dtype: an operand name (``"x"``), a dtype name (``"!i64"``), an attribute name (``"=to"``),
+  a tuple of these
   (one a result), or a function ``(types, attrs) -> DType or list``.
-- ``shape(types, attrs) -> list of shapes``: only where the signature does not say it. ``types`` is the list of operand types
+- ``shape(types, attrs) -> list of shapes``: only where the signature does not say it. ``types`` is the list of
+  operand types
   (None where absent). Raises ValueError with the reason where the operands do not fit.
-- ``ref(*operands, **attrs)``: the numpy reference. Floats arrive in the compute dtype (16-bit ones up-cast to f32; f64 in fp64 mode); the result is
-  rounded to the declared dtype by the caller, once. Dimensions among the attributes arrive as numbers. Several results: a tuple.
-- ``cost``: ``"view"``, ``"vector"``, ``"cube"``, ``"copy"``, ``"scalar"`` or ``"composite"`` (expanded before lowering).
+- ``ref(*operands, **attrs)``: the numpy reference. Floats arrive in the compute dtype (16-bit ones up-cast to f32;
+  f64 in fp64 mode); the result is
+  rounded to the declared dtype by the caller, once. Dimensions among the attributes arrive as numbers. Several
+  results: a tuple.
+- ``cost``: ``"view"``, ``"vector"``, ``"cube"``, ``"copy"``, ``"scalar"`` or ``"composite"`` (expanded before
+  lowering).
 - ``onnx``: the standard operator that it is spelt as, or None where export writes a function.
 - ``traits``: of ``elementwise commutative view idempotent index region``.
 - ``grad`` or ``nondiff`` (the reason there is no gradient).
@@ -77,7 +82,9 @@ class OpDef:
         return text + (f" with {known}" if known else "")
 
     def pairs(self, values: Sequence[Any]) -> Iterator[tuple[Operand, Any]]:
-        """Each declared operand with its value (None where absent); a variadic one once a value. ValueError for too many."""
+        """Each declared operand with its value (None where absent); a variadic one once a value. ValueError for too
+        many.
+        """
         declared = self.signature.operands
         if self.signature.variadic:
             fixed = declared[:-1]
@@ -110,7 +117,9 @@ class OpDef:
         raise ValueError(f"{self.name}: operand '{rule}' is missing")
 
     def complete(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """The attributes in declared order with what the signature gives filled in; ValueError names missing, unknown and ill-typed ones."""
+        """The attributes in declared order with what the signature gives filled in; ValueError names missing, unknown
+        and ill-typed ones.
+        """
         problems = [f"unknown attribute '{k}' {suggest(k, self.attrs)}".strip() for k in attrs if k not in self.attrs]
         full = {}
         for name, attr in self.attrs.items():

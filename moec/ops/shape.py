@@ -83,7 +83,7 @@ class Concat:
         total: Dim = 0
         for s in shapes:
             assert s is not None
-            if len(s) != len(first) or any(_differ(a, b) for a, b in zip(replaced(s, axis, 0), replaced(first, axis, 0))):
+            if len(s) != len(first) or any(map(_differ, replaced(s, axis, 0), replaced(first, axis, 0))):
                 raise ValueError(f"concat along axis {axis} of {' and '.join(map(str, known(types)))}")
             total = total + s[axis]
         return [replaced(first, axis, total)]

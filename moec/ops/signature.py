@@ -2,10 +2,13 @@
 
 ``rms_norm(x: [*B, D], weight: [D], *, eps: float) -> [*B, D]``
 
-- ``name?: [...]`` is an optional operand (None where absent), ``name...: [...]`` takes any number of operands and stands last.
-- A shape is ``any`` (no constraint) or a list of dimensions; one ``*B`` matches any number of them. A dimension is a number, a
+- ``name?: [...]`` is an optional operand (None where absent), ``name...: [...]`` takes any number of operands and
+  stands last.
+- A shape is ``any`` (no constraint) or a list of dimensions; one ``*B`` matches any number of them. A dimension is a
+  number, a
   name, or a multiple of a name (``2*I``). A name that stands twice must be the same dimension twice.
-- Attribute kinds: ``int float bool str dtype dim dims ints strs floats tensor``; ``kind?`` also takes ``none``; ``= value`` gives what the builder fills in.
+- Attribute kinds: ``int float bool str dtype dim dims ints strs floats tensor``; ``kind?`` also takes ``none``; ``=
+  value`` gives what the builder fills in.
 - ``-> any`` leaves the result's shape to the op's ``shape`` function.
 """
 

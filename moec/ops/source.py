@@ -38,7 +38,9 @@ class Constant:
 
 @op("weight(*, name: str, dtype: dtype, shape: dims, data: tensor? = None) -> any")
 class Weight:
-    """A parameter of the layer. ``data`` holds its numbers where the source had them; else they are given by name when it runs."""
+    """A parameter of the layer. ``data`` holds its numbers where the source had them; else they are given by name
+    when it runs.
+    """
 
     dtype = "=dtype"
     cost = "view"
@@ -48,7 +50,9 @@ class Weight:
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
         data = attrs["data"]
         if data is not None and (data.shape != attrs["shape"] or data.dtype is not attrs["dtype"]):
-            raise ValueError(f"weight '{attrs['name']}' is {attrs['dtype']}{list(attrs['shape'])} but its data is {data}")
+            raise ValueError(
+                f"weight '{attrs['name']}' is {attrs['dtype']}{list(attrs['shape'])} but its data is {data}"
+            )
         return [attrs["shape"]]
 
     @staticmethod

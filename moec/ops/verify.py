@@ -69,7 +69,9 @@ def _check_declared(node: Node, module: Module, wrong: object) -> None:
         if list(full) != list(node.attrs):
             wrong("attributes are not complete or not in declared order")
         operands = [None if v is None else v.type for v in node.operands]
-        expected = call_types(operands, full, module) if "call" in definition.traits else definition.infer(operands, full)
+        expected = (
+            call_types(operands, full, module) if "call" in definition.traits else definition.infer(operands, full)
+        )
     except ValueError as error:
         wrong(str(error))
         return
