@@ -1,8 +1,8 @@
 """The ops of the layer IR. Importing this package declares all of them in ``moec.ops.registry.OPS``."""
 
-from moec.ops import elementwise, index, matmul, moe, norm, reduce, shape, source
+from moec.ops import elementwise, experts, index, matmul, moe, norm, reduce, routing, shape, source
 from moec.ops.build import Builder, make_node
 from moec.ops.registry import OPS, OpDef, op, opdef
 
 __all__ = ["OPS", "Builder", "OpDef", "make_node", "op", "opdef"]
-_DECLARING = (elementwise, index, matmul, moe, norm, reduce, shape, source)
+_DECLARING = (elementwise, experts, index, matmul, moe, norm, reduce, routing, shape, source)

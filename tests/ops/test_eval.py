@@ -88,7 +88,8 @@ def test_a_failing_node_is_named() -> None:
 
 def test_a_weight_without_data_is_taken_by_name_or_asked_for() -> None:
     m = parse_module(
-        'func main(%x: f32[2]) -> (y: f32[2]) {\n  %w = weight() {name = "w", dtype = !f32, shape = [2], data = none} : f32[2]\n'
+        "func main(%x: f32[2]) -> (y: f32[2]) {\n"
+        '  %w = weight() {name = "w", dtype = !f32, shape = [2], data = none} : f32[2]\n'
         "  %0 = add(%x, %w) : f32[2]\n  return %0\n}\n"
     )
     x = np.ones(2, np.float32)

@@ -1,0 +1,152 @@
+"""The experts' side of a block: sort rows by expert, multiply group by group, activate, and sum back.
+
+Weights are stored ``[out, in]`` per expert, as torch.nn.Linear does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from moec.ir.symbol import Shape, exact_div
+from moec.ops.elementwise import gelu, sigmoid, silu
+from moec.ops.registry import Types, op
+from moec.ops.routing import check_choices
+from moec.ops.shapes import known
+
+Array = np.ndarray
+
+ACTIVATION = "activation: str, glu: str, alpha: float, limit: float?, up_offset: float"
+"""The attributes that say what an expert does between its products, as they stand in signatures."""
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "silu": silu,
+    "gelu": lambda x: gelu(x, approximate="none"),
+    "gelu_tanh": lambda x: gelu(x, approximate="tanh"),
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": sigmoid,
+    "identity": lambda x: x,
+}
+
+CHOICES = {"activation": tuple(_ACTIVATIONS), "glu": ("none", "chunked", "interleaved")}
+"""What each named property of an expert may be."""
+
+
+def sort_positions(experts: Array) -> Array:
+    """Where each token-slot goes when slots are sorted by expert, stable in (token, slot): positions [T, K] i32."""
+    order = np.argsort(experts.ravel(), kind="stable")
+    positions = np.empty(order.size, np.int32)
+    positions[order] = np.arange(order.size, dtype=np.int32)
+    return positions.reshape(experts.shape)
+
+
+@op("permute(x: [T, H], experts: [T, K], counts: [E]) -> (rows: any, positions: any)")
+class Permute:
+    """Rows of x sorted by expert: rows[positions[t, k]] = x[t], stable in (t, k). rows [T*K, H], positions [T, K]
+    i32.
+    """
+
+    dtype = ("x", "!i32")
+    cost = "copy"
+
+    @staticmethod
+    def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
+        (tokens, hidden), (_, k) = known(types)[0].dims, known(types)[1].dims
+        return [(tokens * k, hidden), (tokens, k)]
+
+    @staticmethod
+    def ref(x: Array, experts: Array, counts: Array) -> tuple[Array, Array]:
+        positions = sort_positions(experts)
+        rows = np.empty((experts.size, x.shape[1]), x.dtype)
+        rows[positions.ravel()] = np.repeat(x, experts.shape[1], axis=0)
+        return rows, positions
+
+
+@op("grouped_matmul(rows: [S, K], weight: [E, N, K], counts: [E], bias?: [E, N]) -> [S, N]")
+class GroupedMatMul:
+    """The counts[e] rows of expert e times weight[e] transposed (+ bias[e]); rows stand sorted by expert, counts sum
+    to S.
+    """
+
+    dtype = "rows"
+    cost = "cube"
+
+    @staticmethod
+    def ref(rows: Array, weight: Array, counts: Array, bias: Array | None = None) -> Array:
+        out = np.zeros((rows.shape[0], weight.shape[1]), rows.dtype)
+        ends = np.cumsum(counts)
+        if counts.size and (ends[-1] != rows.shape[0] or counts.min() < 0):
+            raise ValueError(f"counts sum to {ends[-1]}, there are {rows.shape[0]} rows")
+        for e, (start, end) in enumerate(zip(ends - counts, ends, strict=True)):
+            if end > start:
+                out[start:end] = rows[start:end] @ weight[e].T
+                if bias is not None:
+                    out[start:end] += bias[e]
+        return out
+
+
+def activate(h: Array, activation: str, glu: str, alpha: float, limit: float | None, up_offset: float) -> Array:
+    """act(gate) * (up + up_offset), gate and up being the halves (chunked) or even/odd columns (interleaved) of h;
+    act(h) without glu.
+
+    alpha scales the argument of silu's sigmoid; limit clamps gate from above and up on both sides (GPT-OSS).
+    """
+    if glu == "none":
+        gate, up = h, None
+    elif glu == "chunked":
+        gate, up = np.split(h, 2, axis=-1)
+    else:
+        gate, up = h[..., 0::2], h[..., 1::2]
+    if limit is not None:
+        gate = np.minimum(gate, gate.dtype.type(limit))
+        up = None if up is None else np.clip(up, up.dtype.type(-limit), up.dtype.type(limit))
+    if activation == "silu" and alpha != 1.0:
+        y = gate * sigmoid(gate * gate.dtype.type(alpha))
+    else:
+        y = _ACTIVATIONS[activation](gate)
+    return y if up is None else y * (up + up.dtype.type(up_offset))
+
+
+@op(f"swiglu(h: [*B, F], *, {ACTIVATION}) -> any")
+class SwiGLU:
+    """act(gate) * (up + up_offset) with gate and up taken from h's last dimension as ``glu`` says; act(h) if it says
+    "none".
+    """
+
+    dtype = "h"
+    cost = "vector"
+
+    @staticmethod
+    def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
+        check_choices(attrs, CHOICES)
+        *lead, width = known(types)[0].dims
+        inner = width if attrs["glu"] == "none" else exact_div(width, 2)
+        if inner is None:
+            raise ValueError(f"gate and up halves of a width of {width}")
+        return [(*lead, inner)]
+
+    @staticmethod
+    def ref(h: Array, *, activation: str, glu: str, alpha: float, limit: float | None, up_offset: float) -> Array:
+        return activate(h, activation, glu, alpha, limit, up_offset)
+
+
+@op("unpermute(rows: [S, H], positions: [T, K], weights?: [T, K]) -> [T, H]")
+class Unpermute:
+    """y[t] = sum over k of weights[t, k] * rows[positions[t, k]], accumulated in f32 in the order k = 0..K-1 and
+    rounded once.
+
+    Without weights each row counts once.
+    """
+
+    dtype = "rows"
+    cost = "vector"
+
+    @staticmethod
+    def ref(rows: Array, positions: Array, weights: Array | None = None) -> Array:
+        out = np.zeros((positions.shape[0], rows.shape[1]), rows.dtype)
+        for k in range(positions.shape[1]):
+            part = rows[positions[:, k]]
+            out += part if weights is None else part * weights[:, k : k + 1].astype(rows.dtype)
+        return out
