@@ -31,8 +31,8 @@ def rounded(x: Array, dtype: DType) -> Array:
 
 @op(
     "moe(x: [*B, H], router: [E, H], gate_up: [E, F, H], down: [E, H, I], router_bias?: [E], score_bias?: [E], "
-    "gate_up_bias?: [E, F], down_bias?: [E, H], shared_gate_up?: [G, H], shared_down?: [H, J], shared_gate?: [1, H], *, "
-    f"{ROUTING}, router_dtype: dtype, weights_on: str, {ACTIVATION}, capacity: dim?) "
+    "gate_up_bias?: [E, F], down_bias?: [E, H], shared_gate_up?: [G, H], shared_down?: [H, J], shared_gate?: [1, H], "
+    f"*, {ROUTING}, router_dtype: dtype, weights_on: str, {ACTIVATION}, capacity: dim?) "
     "-> (y: any, logits: any)"
 )
 class MoE:
