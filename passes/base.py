@@ -249,7 +249,7 @@ class Step:
 class PassManager:
     """Runs ``passes`` in order on a module and verifies it before the first and after each.
 
-    ``before`` and ``after`` are called around each pass with its number (from 1): printing the IR, ``--check``, progress.
+    ``before`` and ``after`` are called around each pass with its number (from 1): printing the IR, checking, progress.
     A violation after a pass, an exception in it, or a ``CheckFailed`` from a hook becomes a CheckFailed that names the
     pass by number and spec; a Refusal passes through. The module is then as the failing pass left it.
     """
