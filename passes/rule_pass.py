@@ -1,0 +1,42 @@
+"""A pass that consists of rules: applies them to every function until none applies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from moec.ir.graph import Graph, Module
+from moec.passes.base import Context, Pass, Result
+from moec.rewrite.engine import rewrite
+from moec.rewrite.prove import Witness
+from moec.rewrite.rule import Rule
+
+
+def run_rules(rules: Iterable[Rule], graph: Graph, context: Context, result: Result) -> bool:
+    """Apply ``rules`` to one function and add what was done to ``result``; whether anything was.
+
+    Where the context asks for checks, each distinct match is evaluated on witnesses before it is committed.
+    """
+    outcome = rewrite(graph, rules, Witness() if context.witness is not None else None)
+    for rule, origin in outcome.applied:
+        result.apply(rule.name, origin, graph)
+    for missed in outcome.missed:
+        result.miss(missed.rule.name, missed.reason, missed.nodes, graph)
+    return bool(outcome.applied)
+
+
+@dataclass(frozen=True)
+class RulePass(Pass):
+    """Base of passes that are a set of rules: ``rules`` says which."""
+
+    @classmethod
+    def rules(cls) -> list[Rule]:
+        """The rules, in the order in which they are tried at a node."""
+        raise NotImplementedError(f"pass {cls.name} must list its rules")
+
+    def run(self, module: Module, context: Context) -> Result:
+        result = Result()
+        rules = self.rules()
+        for graph in list(module.functions.values()):
+            run_rules(rules, graph, context, result)
+        return result
