@@ -1,5 +1,6 @@
 """Admissible sizes of a rule as text: ``x: [3, 5]; i: i64[4] in 0..3; perm = [1, 0]; eps = 1e-05``.
- An operand is given by ``name: shape`` (of the swept dtype) or ``name: dtype[shape]``, optionally ``in low..high`` for
+
+An operand is given by ``name: shape`` (of the swept dtype) or ``name: dtype[shape]``, optionally ``in low..high`` for
 the range that test values are drawn from; an attribute by ``name = value`` in the spelling of the IR text.
 """
 

@@ -1,5 +1,6 @@
 """Applying rules to a function until none applies.
- The first round tries every node; a later one only nodes near what the round before changed, so the work is linear in
+
+The first round tries every node; a later one only nodes near what the round before changed, so the work is linear in
 the graph for rules that come to an end. What a rewrite makes carries the provenance of all that it replaced.
 """
 
@@ -24,8 +25,7 @@ Prover = Callable[[Match], str]
 
 @dataclass
 class Outcome:
-    """What a run of rules did: rules applied with the provenance of what they made, misses, and how often a match was
-    tried."""
+    """What a run of rules did: what was applied and the provenance of what it made, misses, and match attempts."""
 
     applied: list[tuple[Rule, Origin]] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)

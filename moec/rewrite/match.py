@@ -1,5 +1,6 @@
 """Matching a rule's before side, rooted at a node, over def-use chains.
- The pattern is a DAG: a term that stands twice must meet the same value twice. Commutative ops are tried in both orders
+
+The pattern is a DAG: a term that stands twice must meet the same value twice. Commutative ops are tried in both orders
 here, so rules never list orders; an order is tried only if both operands can have the shape of their patterns, and a
 budget of steps per root keeps even patterns that are symmetric throughout from growing exponentially. A failed match
 says why, and blames the nodes where the pattern that got furthest stopped.

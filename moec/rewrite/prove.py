@@ -1,5 +1,6 @@
 """Law tests out of a rule's declaration, and witnesses for a single match.
- A law: the before side, as a module of its own, is evaluated; the rule is applied to it by the same matcher and builder
+
+A law: the before side, as a module of its own, is evaluated; the rule is applied to it by the same matcher and builder
 that passes use; the result is evaluated on the same inputs and compared as the exactness class demands, in fp64 and in
 the declared dtype.
 """

@@ -6,15 +6,18 @@
     def double_neg(x):
         yield -(-x)
         yield x
- The function's positional parameters are operands, its keyword-only parameters are attributes that the match binds (by
+
+The function's positional parameters are operands, its keyword-only parameters are attributes that the match binds (by
 name, from the before term's attributes, or from the dimension names of ``operands`` patterns). It yields the *before*
 term, then (after guards: ``require(condition, reason, terms to blame)``) the *after* term, then any number of
 ``miss(reason, term)``: near-misses, which must not match. A tuple of terms stands for several results; the first is the
 root and all others must lie below it.
- The function runs with variables that have no types to make the pattern; for a match it runs again with the matched
+
+The function runs with variables that have no types to make the pattern; for a match it runs again with the matched
 types and attributes, so guards and the after term are ordinary Python over known numbers. The law tests run it with
 those of ``cases``.
- ``exactness``: ``exact`` (bit-identical, NaN for NaN), ``reassociated`` (equal up to rounding) or ``approximate`` with
+
+``exactness``: ``exact`` (bit-identical, NaN for NaN), ``reassociated`` (equal up to rounding) or ``approximate`` with
 ``bound``, the largest relative error. ``escape``: whether a value inside the pattern may have readers outside;
 ``"keep"`` leaves its node standing, ``"refuse"`` does not apply the rule, for rules that would then compute something
 twice. Views and casts may always escape.

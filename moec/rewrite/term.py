@@ -1,5 +1,6 @@
 """Terms: expressions over symbolic operands, in which rules are written.
- ``T.softmax(x, axis=a)`` applies the op of that name; ``x * y``, ``x + y``, ``x - y``, ``x / y`` and ``-x`` work too,
+
+``T.softmax(x, axis=a)`` applies the op of that name; ``x * y``, ``x + y``, ``x - y``, ``x / y`` and ``-x`` work too,
 and a Python number beside a term stands for a constant all of whose elements are that number. A term of a rule's
 *before* side is a pattern: its variables carry no types and its attributes may be ``AttrVar``s. Of a term over
 variables with types, each part's type is inferred from the ops' declarations.
