@@ -1,0 +1,214 @@
+"""The syntax tree of the layer language. Every node knows its ``at``; ``depth`` bounds how deeply the lowering recurses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moec.frontend.dsl.report import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name that stands for a dimension, constant, input, weight, parameter, earlier result or dtype."""
+
+    at: Span
+    text: str
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """An int, float, string, bool, ``none`` or ``inf``."""
+
+    at: Span
+    value: int | float | str | bool | None
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """``[a, b]``: axes, dimensions, or the numbers of a tensor."""
+
+    at: Span
+    items: tuple[Expr, ...]
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """``{name = value, ...}``: attributes that several calls share."""
+
+    at: Span
+    fields: tuple[tuple[Name, Expr], ...]
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """``-x`` or ``~x``."""
+
+    at: Span
+    op: str
+    operand: Expr
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """``left op right``; ``at`` is the operator. Chains of operators lean left and count as one level of depth."""
+
+    at: Span
+    op: str
+    left: Expr
+    right: Expr
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """``x.T``, ``x.shape``, ``x.dtype``."""
+
+    at: Span
+    base: Expr
+    name: str
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``start:stop:step`` of a subscript, each possibly absent."""
+
+    at: Span
+    start: Expr | None
+    stop: Expr | None
+    step: Expr | None
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """``...``: all the dimensions between."""
+
+    at: Span
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Subscript:
+    """``x[i, a:b, ...]``."""
+
+    at: Span
+    base: Expr
+    items: tuple[Expr | Part | Rest, ...]
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``f(a, b, name = c, **attributes)`` of an op, a function of the file or a built-in function."""
+
+    at: Span
+    fn: str
+    args: tuple[Expr, ...]
+    keywords: tuple[tuple[Name, Expr], ...]
+    spreads: tuple[Expr, ...]
+    depth: int
+
+
+Expr = Name | Literal | Items | Fields | Unary | Binary | Member | Subscript | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """``bf16[T, H]``; ``...`` among the dimensions stands for any number of them (parameters of functions only)."""
+
+    at: Span
+    dtype: str
+    dims: tuple[Expr | Rest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """``dim T in [1, 8192] = 4096``: a size left open, its bounds, and the value to tune for."""
+
+    at: Span
+    name: str
+    low: Expr
+    high: Expr
+    tune: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One declared tensor: ``name: type``, and for a weight the name it has in files of numbers."""
+
+    at: Span
+    name: str
+    type: Type
+    stored: str
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    at: Span
+    items: tuple[Declared, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    at: Span
+    items: tuple[Declared, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """``output y``, ``output y = x + h``."""
+
+    at: Span
+    items: tuple[tuple[Name, Expr | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    at: Span
+    targets: tuple[Name, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    at: Span
+    values: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A function's parameter: a tensor of ``type`` (any where None), or a value known at compile time of ``kind``."""
+
+    at: Span
+    name: str
+    type: Type | None
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A statement that could not be read; the names it would have defined are not reported as unknown."""
+
+    at: Span
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fn:
+    """A function: dimension names that its calls bind, parameters, declared results (None where not), statements."""
+
+    at: Span
+    name: str
+    dims: tuple[Name, ...]
+    params: tuple[Param, ...]
+    results: tuple[Type, ...] | None
+    body: tuple[Statement, ...] = ()
+
+
+Statement = Dim | Input | Weight | Output | Assign | Return | Fn | Broken

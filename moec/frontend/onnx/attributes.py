@@ -1,0 +1,65 @@
+"""Node attributes as Python values, checked against the operator's schema."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import AttributeProto
+
+from moec.diagnostics import suggest
+from moec.frontend.onnx.tensors import tensor_data
+
+_TENSOR, _STRING, _STRINGS = AttributeProto.TENSOR, AttributeProto.STRING, AttributeProto.STRINGS
+_PLAIN = {
+    AttributeProto.INT: "i",
+    AttributeProto.FLOAT: "f",
+    AttributeProto.INTS: "ints",
+    AttributeProto.FLOATS: "floats",
+}
+
+
+def read_attributes(node: onnx.NodeProto, folder: Path | None, opset: int) -> dict[str, Any]:
+    """The node's attributes by name; tensors as ``TensorData``. ValueError for one that cannot be read or that the operator does not have."""
+    found: dict[str, Any] = {}
+    for a in node.attribute:
+        field = _PLAIN.get(a.type)
+        if field is not None:
+            value = getattr(a, field)
+            found[a.name] = value if field in ("i", "f") else tuple(value)
+        elif a.type == _STRING:
+            found[a.name] = a.s.decode("utf-8", "replace")
+        elif a.type == _STRINGS:
+            found[a.name] = tuple(s.decode("utf-8", "replace") for s in a.strings)
+        elif a.type == _TENSOR:
+            found[a.name] = tensor_data(a.t, folder)
+        else:
+            kind = AttributeProto.AttributeType.Name(a.type) if a.type in AttributeProto.AttributeType.values() else a.type
+            raise ValueError(f"attribute '{a.name}' of kind {kind} is not supported here")
+    if found:
+        known = _declared(node.op_type, node.domain, opset)
+        unknown = [n for n in found if known and n not in known]
+        if unknown:
+            hints = "; ".join(f"'{n}' {suggest(n, known)}".strip() for n in unknown)
+            raise ValueError(f"unknown attribute {hints}")
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _declared(op_type: str, domain: str, opset: int) -> frozenset[str]:
+    version = schema_version(op_type, domain, opset)
+    if version is None:
+        return frozenset()
+    return frozenset(onnx.defs.get_schema(op_type, version, "" if domain == "ai.onnx" else domain).attributes)
+
+
+@lru_cache(maxsize=4096)
+def schema_version(op_type: str, domain: str, opset: int) -> int | None:
+    """The opset in which the operator last changed, not after ``opset``; None where onnx has no schema for it."""
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "" if domain == "ai.onnx" else domain)
+    except onnx.defs.SchemaError:
+        return None
+    return int(schema.since_version)

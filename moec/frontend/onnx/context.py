@@ -1,0 +1,215 @@
+"""The state of one import and the view of one node that a handler gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from moec.frontend.onnx.facts import Facts
+from moec.frontend.onnx.order import label
+from moec.frontend.onnx.shape_eval import LIMIT, Content
+from moec.frontend.onnx.tensors import onnx_dtype
+from moec.ir.data import ArrayData, TensorData
+from moec.ir.graph import Graph, Module, Node, Origin, Source, Value
+from moec.ir.symbol import Dim, Expr, Shape
+from moec.ir.types import I64, DType, TensorType, dtype_of
+from moec.ops.build import make_node
+
+
+class Tensor:
+    """What an ONNX name stands for: a value of the IR, or contents that become one when something reads them as data."""
+
+    __slots__ = ("type", "value", "data", "_content", "name", "parts")
+
+    def __init__(
+        self,
+        type: TensorType,
+        value: Value | None = None,
+        data: TensorData | None = None,
+        content: Content | None = None,
+        name: str = "",
+        parts: list[Tensor] | None = None,
+    ):
+        self.type, self.value, self.data, self._content, self.name = type, value, data, content, name
+        self.parts = parts
+        """The elements of a sequence."""
+
+    @property
+    def content(self) -> Content | None:
+        """Its elements, where it is a small integer tensor known at import."""
+        if self._content is None and self.data is not None and self.data.size <= LIMIT:
+            if self.type.dtype.is_int or self.type.dtype.kind == "bool":
+                items = np.empty(self.data.shape, dtype=object)
+                items[...] = self.data.numpy().tolist()
+                self._content = Content(items, self.type.dtype)
+        return self._content
+
+
+class Context:
+    """One graph being imported: the values made so far, symbols, and the constants shared by content."""
+
+    def __init__(self, module: Module, graph: Graph, file: str, opsets: dict[str, int]):
+        self.module, self.graph, self.file, self.opsets = module, graph, file, opsets
+        self.facts = Facts(module.symbols)
+        self.constants: dict[Any, Value] = {}
+        self.origin = Origin()
+
+    def emit(self, op: str, operands: Sequence[Value | None], attrs: dict[str, Any]) -> Node:
+        """Append a node; ValueError where it does not type-check."""
+        return self.graph.insert(make_node(op, list(operands), attrs, self.origin), None)
+
+    def value_of(self, tensor: Tensor) -> Value:
+        """The tensor as a value of the IR; contents become a node the first time."""
+        if tensor.value is None:
+            if tensor.data is not None:
+                tensor.value = self._of_data(tensor.data, tensor.name)
+            else:
+                content = tensor.content
+                if content is None:
+                    raise ValueError("a sequence where a tensor is wanted")
+                tensor.value = self.of_content(content)
+        return tensor.value
+
+    def _of_data(self, data: TensorData, name: str) -> Value:
+        if data.dtype.is_float and data.shape:
+            attrs = {"name": name, "data": data, "dtype": data.dtype, "shape": data.shape}
+            return self.emit("weight", [], attrs).result
+        if data.size > LIMIT:
+            return self.emit("constant", [], {"value": data}).result
+        key = (data.dtype.name, data.key, data.shape)
+        if key not in self.constants:
+            self.constants[key] = self.emit("constant", [], {"value": data}).result
+        return self.constants[key]
+
+    def of_content(self, content: Content) -> Value:
+        """A value with these elements: a constant, or a ``dims`` node where symbols are among them."""
+        items = content.items
+        if content.is_static:
+            array = np.array(items.tolist(), content.dtype.carrier).reshape(items.shape)
+            return self._of_data(ArrayData(array, content.dtype), "")
+        key = (content.dtype.name, items.shape, tuple(items.flat))
+        if key not in self.constants:
+            scalar = items.ndim == 0
+            value = self.emit("dims", [], {"values": tuple(items.flat), "scalar": scalar}).result
+            if items.ndim > 1:
+                value = self.emit("reshape", [value], {"shape": items.shape}).result
+            if content.dtype is not I64:
+                value = self.emit("cast", [value], {"to": content.dtype}).result
+            self.constants[key] = value
+        return self.constants[key]
+
+    def scalar(self, number: float | int | bool, dtype: DType) -> Value:
+        """A constant of rank 0."""
+        return self._of_data(ArrayData(np.array(number, dtype.carrier), dtype), "")
+
+    def array(self, array: np.ndarray) -> Value:
+        """A constant with these elements."""
+        return self.emit("constant", [], {"value": ArrayData(array, dtype_of(array))}).result
+
+    def at(self, index: int, node: onnx.NodeProto) -> None:
+        """From now on, nodes come from this one of the file."""
+        self.origin = Origin((Source(self.file, index, label(node)),))
+
+
+class Op:
+    """One ONNX node as its handler sees it: inputs by position, attributes by name, and the means to make IR nodes."""
+
+    __slots__ = ("context", "node", "inputs", "attrs", "opset")
+
+    def __init__(
+        self, context: Context, node: onnx.NodeProto, inputs: list[Tensor | None], attrs: dict[str, Any], opset: int
+    ):
+        self.context, self.node, self.inputs, self.attrs, self.opset = context, node, inputs, attrs, opset
+
+    def tensor(self, index: int) -> Tensor:
+        """Input ``index``, which must be there."""
+        found = self.inputs[index] if index < len(self.inputs) else None
+        if found is None:
+            raise ValueError(f"input {index} is missing")
+        return found
+
+    def has(self, index: int) -> bool:
+        """Whether optional input ``index`` is given."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def value(self, index: int) -> Value:
+        """Input ``index`` as a value of the IR."""
+        return self.context.value_of(self.tensor(index))
+
+    def shape(self, index: int) -> Shape:
+        """The shape of input ``index``; ValueError where its rank is unknown."""
+        return self.tensor(index).type.dims
+
+    def dtype(self, index: int) -> DType:
+        return self.tensor(index).type.dtype
+
+    def dims(self, index: int, what: str) -> list[Dim]:
+        """The elements of input ``index``, which must be known at import; ``what`` they are, for the message."""
+        tensor = self.tensor(index)
+        if tensor.content is None:
+            made_by = tensor.value.producer if tensor.value is not None else None
+            where = f": it is computed from data by {made_by.op} ({made_by.origin})" if made_by is not None else ""
+            raise ValueError(f"{what} (input {index}) is not known before the model runs{where}")
+        return tensor.content.dims()
+
+    def ints(self, index: int, what: str) -> list[int]:
+        """The elements of input ``index``, which must be numbers."""
+        numbers = self.dims(index, what)
+        if any(isinstance(d, Expr) for d in numbers):
+            raise ValueError(f"{what} (input {index}) must be numbers, got {numbers}")
+        return [int(d) for d in numbers if not isinstance(d, Expr)]
+
+    def numbers(self, index: int, what: str) -> np.ndarray:
+        """The contents of input ``index``, which must be a constant of any dtype."""
+        data = self.tensor(index).data
+        if data is None:
+            known = self.tensor(index).content
+            if known is None or not known.is_static:
+                raise ValueError(f"{what} (input {index}) must be a constant")
+            return np.array(known.items.tolist(), known.dtype.carrier).reshape(known.items.shape)
+        return data.numpy()
+
+    def emit(self, op: str, *operands: Value | None, **attrs: Any) -> Value:
+        """Append a node and return its first result."""
+        return self.context.emit(op, operands, attrs).results[0]
+
+    def emit_all(self, op: str, *operands: Value | None, **attrs: Any) -> list[Value]:
+        """Append a node and return all its results."""
+        return self.context.emit(op, operands, attrs).results
+
+    def attr(self, name: str, default: Any) -> Any:
+        return self.attrs.get(name, default)
+
+    def axis(self, rank: int, default: int | None = None, name: str = "axis") -> int:
+        """The attribute as a non-negative axis of a tensor of ``rank`` dimensions."""
+        found = self.attrs.get(name, default)
+        if found is None:
+            raise ValueError(f"attribute '{name}' is missing")
+        return normal_axis(found, rank)
+
+    def dtype_attr(self, name: str, default: int) -> DType:
+        return onnx_dtype(self.attrs.get(name, default))
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """``axis`` counted from the front; ValueError where outside the rank."""
+    if not -rank <= axis < max(rank, 1):
+        raise ValueError(f"axis {axis} is outside rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+def axes_of(op: Op, rank: int, position: int = 1) -> list[int] | None:
+    """Axes from input ``position`` or the attribute, non-negative and ascending; None where neither is given."""
+    if op.has(position):
+        axes = op.ints(position, "axes")
+    elif "axes" in op.attrs:
+        axes = op.attrs["axes"]
+    else:
+        return None
+    found = sorted(normal_axis(a, rank) for a in axes)
+    if len(set(found)) != len(found):
+        raise ValueError(f"axes {axes} name one axis twice")
+    return found

@@ -1,0 +1,36 @@
+"""Operands of broadcasting operators, made to fit where a size is known only when the model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moec.frontend.onnx.context import Op
+from moec.ir.graph import Value
+from moec.ir.symbol import Dim
+
+
+def fitted(op: Op, values: Sequence[Value]) -> list[Value]:
+    """The operands, with sizes that data decides replaced by what they are broadcast against.
+
+    A model that adds ``n0 + n1`` rows to ``2*T`` rows says that they are as many; a reshape to the other's shape states that, and fails when it
+    runs if it is not so.
+    """
+    facts = op.context.facts
+    rank = max((v.type.rank for v in values), default=0)
+    wanted: list[Dim] = [1] * rank
+    for v in values:
+        for i, d in enumerate(v.type.dims, rank - v.type.rank):
+            if wanted[i] == 1 or (facts.is_runtime(wanted[i]) and d != 1 and not facts.is_runtime(d)):
+                wanted[i] = d
+    return [_stated(op, v, wanted[rank - v.type.rank :]) for v in values]
+
+
+def _stated(op: Op, value: Value, wanted: Sequence[Dim]) -> Value:
+    facts = op.context.facts
+    shape = tuple(w if facts.is_runtime(d) and d != w and w != 1 else d for d, w in zip(value.type.dims, wanted, strict=True))
+    return value if shape == value.type.dims else op.emit("reshape", value, shape=shape)
+
+
+def reshaped(op: Op, value: Value, shape: Sequence[Dim]) -> Value:
+    """The value under another shape; itself where it has it already."""
+    return value if value.type.shape == tuple(shape) else op.emit("reshape", value, shape=tuple(shape))

@@ -1,0 +1,31 @@
+"""LayerNormalization and RMSNormalization."""
+
+from __future__ import annotations
+
+from moec.frontend.onnx.context import Op
+from moec.frontend.onnx.table import onnx_op
+from moec.ir.graph import Value
+
+
+def _single_output(op: Op) -> None:
+    if any(op.node.output[1:]):
+        raise ValueError("the mean and inverse deviation outputs are not supported")
+
+
+@onnx_op("LayerNormalization", first=17, last=17)
+def _layer_norm(op: Op) -> Value:
+    _single_output(op)
+    x = op.value(0)
+    bias = op.value(2) if op.has(2) else None
+    eps = float(op.attr("epsilon", 1e-5))
+    return op.emit("layer_norm", x, op.value(1), bias, eps=eps, axis=op.axis(x.type.rank, -1))
+
+
+@onnx_op("RMSNormalization", first=23, last=23)
+@onnx_op("SimplifiedLayerNormalization", first=1, last=1)
+def _rms_norm(op: Op) -> Value:
+    _single_output(op)
+    x = op.value(0)
+    if op.axis(x.type.rank, -1) != x.type.rank - 1:
+        raise ValueError("normalisation over more than the last axis is not supported")
+    return op.emit("rms_norm", x, op.value(1), eps=float(op.attr("epsilon", 1e-5)))

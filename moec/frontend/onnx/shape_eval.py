@@ -1,0 +1,393 @@
+"""Shape arithmetic done at import: small integer tensors whose elements are dimensions, not data.
+
+Exporters compute the shapes of Reshape, Expand and Slice with operators on int64 tensors (Shape, Gather, Mul, Concat, ...). Here
+such a tensor is a numpy array of ``Dim`` objects, an operator on it is done at once and leaves no node, and symbols pass through.
+An evaluator returns None where the result is not known before the model runs; the operator then becomes an ordinary node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from moec.frontend.onnx.facts import Facts
+from moec.frontend.onnx.tensors import onnx_dtype
+from moec.ir.symbol import Dim, Expr, ceildiv, floordiv, mod
+from moec.ir.types import BOOL, DType
+
+LIMIT = 1024
+"""Tensors of more elements than this are data, not shapes."""
+
+
+class Content:
+    """The elements of a small integer or bool tensor, each an int, a dimension or a bool."""
+
+    __slots__ = ("items", "dtype")
+
+    def __init__(self, items: np.ndarray, dtype: DType):
+        self.items = items
+        self.dtype = dtype
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every element is a number."""
+        return not any(isinstance(x, Expr) for x in self.items.flat)
+
+    def dims(self) -> list[Dim]:
+        """The elements in order."""
+        return list(self.items.flat)
+
+    def __repr__(self) -> str:
+        return f"Content({self.items.tolist()})"
+
+
+def content(values: Any, dtype: DType) -> Content:
+    """Content of a nested list, array or single element."""
+    return Content(np.asarray(values, dtype=object), dtype)
+
+
+Args = list[Content | None]
+Evaluator = Callable[[Args, dict[str, Any], Facts, int], "list[Content] | None"]
+"""``(inputs, attributes, facts, opset) -> outputs``, or None where the outputs are not known."""
+
+EVALUATORS: dict[str, Evaluator] = {}
+
+
+def _evaluates(*ops: str) -> Callable[[Evaluator], Evaluator]:
+    def register(fn: Evaluator) -> Evaluator:
+        EVALUATORS.update(dict.fromkeys(ops, fn))
+        return fn
+
+    return register
+
+
+class _Unknown(Exception):
+    """An element is not known before the model runs."""
+
+
+def evaluate(op: str, args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    """The outputs of ``op`` if it can be done on contents; None where not, or where they would be large."""
+    evaluator = EVALUATORS.get(op)
+    if evaluator is None:
+        return None
+    try:
+        outputs = evaluator(args, attrs, facts, opset)
+    except _Unknown:
+        return None
+    except IndexError as error:
+        raise ValueError(f"{op} of sizes: {error}") from None
+    if outputs is None or any(c.items.size > LIMIT for c in outputs):
+        return None
+    return outputs
+
+
+def _first(args: Args) -> Content:
+    first = args[0]
+    if first is None:
+        raise _Unknown
+    return first
+
+
+def _present(args: Args) -> list[Content]:
+    return [a for a in args if a is not None]
+
+
+def _broadcasts(*arrays: np.ndarray) -> bool:
+    try:
+        return bool(np.prod(np.broadcast_shapes(*(a.shape for a in arrays))) <= LIMIT)
+    except ValueError:
+        return False
+
+
+def _truncated(a: Dim, b: Dim) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        if b == 0:
+            raise _Unknown
+        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    if b == -1:
+        return -1 * a
+    if isinstance(b, int) and b < 0:
+        raise _Unknown
+    return floordiv(a, b)
+
+
+def _divide(a: Dim, b: Dim, facts: Facts) -> Dim:
+    if not (isinstance(a, int) and isinstance(b, int)) and not facts.less_equal(0, a):
+        raise _Unknown
+    if b != -1 and not isinstance(b, int) and not facts.less_equal(1, b):
+        raise _Unknown
+    return _truncated(a, b)
+
+
+def _remainder(a: Dim, b: Dim, facts: Facts, fmod: bool) -> Dim:
+    if isinstance(a, int) and isinstance(b, int):
+        if b == 0:
+            raise _Unknown
+        return a - b * _truncated(a, b) if fmod else a % b
+    if not facts.less_equal(1, b) or (fmod and not facts.less_equal(0, a)):
+        raise _Unknown
+    return mod(a, b)
+
+
+def _decide(answer: bool | None) -> bool:
+    if answer is None:
+        raise _Unknown
+    return answer
+
+
+_BINARY: dict[str, Callable[[Any, Any, Facts], Any]] = {
+    "Add": lambda a, b, f: a + b,
+    "Sub": lambda a, b, f: a - b,
+    "Mul": lambda a, b, f: a * b,
+    "Div": _divide,
+    "Equal": lambda a, b, f: _decide(f.equal(a, b)),
+    "Less": lambda a, b, f: _decide(f.less_equal(a + 1, b)),
+    "LessOrEqual": lambda a, b, f: _decide(f.less_equal(a, b)),
+    "Greater": lambda a, b, f: _decide(f.less_equal(b + 1, a)),
+    "GreaterOrEqual": lambda a, b, f: _decide(f.less_equal(b, a)),
+    "And": lambda a, b, f: bool(a) and bool(b),
+    "Or": lambda a, b, f: bool(a) or bool(b),
+    "Xor": lambda a, b, f: bool(a) != bool(b),
+}
+_PREDICATES = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor"}
+
+
+def _elementwise(fn: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
+    if all(a.ndim == 0 for a in arrays):
+        return np.asarray(fn(*(a[()] for a in arrays)), dtype=object)
+    return np.asarray(np.frompyfunc(fn, len(arrays), 1)(*arrays), dtype=object)
+
+
+def _binary(op: str) -> Evaluator:
+    compute = _BINARY[op]
+
+    def evaluator(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+        a, b = _present(args)
+        if not _broadcasts(a.items, b.items):
+            return None
+        items = _elementwise(lambda x, y: compute(x, y, facts), a.items, b.items)
+        return [Content(items, BOOL if op in _PREDICATES else a.dtype)]
+
+    return evaluator
+
+
+for _op in _BINARY:
+    EVALUATORS[_op] = _binary(_op)
+
+
+@_evaluates("Mod")
+def _mod(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    a, b = _present(args)
+    fmod = bool(attrs.get("fmod", 0))
+    if not _broadcasts(a.items, b.items):
+        return None
+    return [Content(_elementwise(lambda x, y: _remainder(x, y, facts, fmod), a.items, b.items), a.dtype)]
+
+
+def _extreme(pick: str) -> Evaluator:
+    def evaluator(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+        first, *rest = _present(args)
+        items = first.items
+        for other in rest:
+            if not _broadcasts(items, other.items):
+                return None
+            items = _elementwise(getattr(facts, pick), items, other.items)
+        return [Content(items, first.dtype)]
+
+    return evaluator
+
+
+EVALUATORS["Min"] = _extreme("smaller")
+EVALUATORS["Max"] = _extreme("larger")
+
+
+@_evaluates("Identity")
+def _identity(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    return [_first(args)]
+
+
+def _unary(fn: Callable[[Any, Facts], Any]) -> Evaluator:
+    def evaluator(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+        x = _first(args)
+        return [Content(_elementwise(lambda v: fn(v, facts), x.items), x.dtype)]
+
+    return evaluator
+
+
+def _magnitude(x: Any, facts: Facts) -> Any:
+    if facts.less_equal(0, x):
+        return x
+    if facts.less_equal(x, 0):
+        return -1 * x
+    raise _Unknown
+
+
+EVALUATORS["Neg"] = _unary(lambda x, f: -1 * x)
+EVALUATORS["Not"] = _unary(lambda x, f: not x)
+EVALUATORS["Abs"] = _unary(_magnitude)
+
+
+@_evaluates("Where")
+def _where(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    cond, a, b = _present(args)
+    if not _broadcasts(cond.items, a.items, b.items):
+        return None
+    return [Content(_elementwise(lambda c, x, y: x if c else y, cond.items, a.items, b.items), a.dtype)]
+
+
+@_evaluates("Cast")
+def _cast(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    x, to = _first(args), onnx_dtype(attrs["to"])
+    if to.is_int and x.dtype is not BOOL:
+        return [Content(x.items, to)]
+    if to.is_int:
+        return [Content(_elementwise(int, x.items), to)]
+    if to is BOOL:
+        return [Content(_elementwise(lambda v: not _decide(facts.equal(v, 0)), x.items), to)]
+    return None
+
+
+def _axes(args: Args, attrs: dict[str, Any], position: int = 1) -> list[int] | None:
+    if len(args) > position and args[position] is not None:
+        given = args[position]
+        assert given is not None
+        return [_number(v) for v in given.items.flat]
+    found = attrs.get("axes")
+    return None if found is None else list(found)
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int):
+        raise _Unknown
+    return int(value)
+
+
+@_evaluates("Unsqueeze")
+def _unsqueeze(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    x, axes = _first(args), _axes(args, attrs) or []
+    return [Content(np.expand_dims(x.items, tuple(axes)), x.dtype)]
+
+
+@_evaluates("Squeeze")
+def _squeeze(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    x, axes = _first(args), _axes(args, attrs)
+    return [Content(np.squeeze(x.items, None if axes is None else tuple(axes)), x.dtype)]
+
+
+@_evaluates("Reshape")
+def _reshape(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    x, shape = _present(args)
+    sizes = [_number(d) for d in shape.items.flat]
+    if not attrs.get("allowzero", 0):
+        sizes = [x.items.shape[i] if d == 0 else d for i, d in enumerate(sizes)]
+    return [Content(x.items.reshape(sizes), x.dtype)]
+
+
+@_evaluates("Flatten")
+def _flatten(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    x, axis = _first(args), attrs.get("axis", 1)
+    rows = int(np.prod(x.items.shape[:axis], dtype=int))
+    return [Content(x.items.reshape(rows, -1 if rows else 0), x.dtype)]
+
+
+@_evaluates("Transpose")
+def _transpose(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    x = _first(args)
+    return [Content(np.transpose(x.items, attrs.get("perm")), x.dtype)]
+
+
+@_evaluates("Concat")
+def _concat(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    parts = _present(args)
+    return [Content(np.concatenate([p.items for p in parts], attrs.get("axis", 1)), parts[0].dtype)]
+
+
+@_evaluates("Gather")
+def _gather(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    x, index = _present(args)
+    wanted = np.array([_number(v) for v in index.items.flat], np.int64).reshape(index.items.shape)
+    return [Content(np.asarray(np.take(x.items, wanted, attrs.get("axis", 0)), dtype=object), x.dtype)]
+
+
+@_evaluates("Slice")
+def _slice(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    x = _first(args)
+    if opset < 10:
+        starts, ends, axes, steps = attrs["starts"], attrs["ends"], attrs.get("axes"), None
+    else:
+        starts, ends, axes, steps = (
+            [_number(v) for v in a.items.flat] if a is not None else None for a in [*args[1:], None, None][:4]
+        )
+    axes = list(axes) if axes is not None else list(range(len(starts)))
+    index: list[slice] = [slice(None)] * x.items.ndim
+    for i, axis in enumerate(axes):
+        step = steps[i] if steps else 1
+        end = None if step < 0 and ends[i] < -x.items.shape[axis] else ends[i]
+        index[axis] = slice(starts[i], end, step)
+    return [Content(x.items[tuple(index)], x.dtype)]
+
+
+@_evaluates("Split")
+def _split(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    x, axis = _first(args), attrs.get("axis", 0)
+    sizes = _axes(args, {"axes": attrs.get("split")})
+    if sizes is None:
+        return None
+    return [Content(p, x.dtype) for p in np.split(x.items, np.cumsum(sizes)[:-1], axis)]
+
+
+@_evaluates("Expand")
+def _expand(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    x, shape = _present(args)
+    sizes = [_number(d) for d in shape.items.flat]
+    if np.prod(sizes, dtype=float) * max(1, x.items.size) > LIMIT:
+        return None
+    return [Content(np.broadcast_to(x.items, np.broadcast_shapes(x.items.shape, tuple(sizes))), x.dtype)]
+
+
+@_evaluates("Tile")
+def _tile(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    x, repeats = _present(args)
+    counts = [_number(d) for d in repeats.items.flat]
+    if np.prod(counts, dtype=float) * max(1, x.items.size) > LIMIT:
+        return None
+    return [Content(np.tile(x.items, counts), x.dtype)]
+
+
+@_evaluates("Range")
+def _range(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+    start, limit, delta = (_number(a.items.ravel()[0]) for a in _present(args))
+    if delta == 0 or len(range(start, limit, delta)) > LIMIT:
+        return None
+    return [content(list(range(start, limit, delta)), _first(args).dtype)]
+
+
+def _reduction(fn: Callable[[Any, Any, Facts], Any], empty: int) -> Evaluator:
+    def evaluator(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
+        x, axes = _first(args), _axes(args, attrs)
+        if not axes:
+            if attrs.get("noop_with_empty_axes", 0):
+                return [x]
+            axes = list(range(x.items.ndim))
+        items, keep = x.items, bool(attrs.get("keepdims", 1))
+        for axis in sorted((a % x.items.ndim for a in axes), reverse=True):
+            parts = [np.take(items, i, axis) for i in range(items.shape[axis])]
+            total = np.asarray(np.full(np.delete(items.shape, axis), empty, dtype=object), dtype=object)
+            for part in parts:
+                total = _elementwise(lambda a, b: fn(a, b, facts), total, np.asarray(part, dtype=object))
+            items = np.expand_dims(total, axis) if keep else total
+        return [Content(items, x.dtype)]
+
+    return evaluator
+
+
+EVALUATORS["ReduceSum"] = _reduction(lambda a, b, f: a + b, 0)
+EVALUATORS["ReduceProd"] = _reduction(lambda a, b, f: a * b, 1)
+
+
+def split_sizes(size: Dim, parts: int) -> list[Dim]:
+    """How Split with ``num_outputs`` cuts: equal chunks rounded up, the last one smaller."""
+    chunk = ceildiv(size, parts)
+    return [chunk] * (parts - 1) + [size - chunk * (parts - 1)]
