@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from moec.diagnostics import suggest
@@ -42,7 +43,7 @@ def evaluate(expr: t.Expr, scope: Scope) -> Item:
         return scope.wrong(expr.at, f"calls and expressions are nested deeper than {MAX_DEPTH}", "flatten them")
     program.depth += 1
     try:
-        return _EVALUATE[type(expr)](expr, scope)
+        return EVALUATE[type(expr)](expr, scope)
     finally:
         program.depth -= 1
 
@@ -291,13 +292,8 @@ def _bound(expr: t.Expr | None, absent: Dim, size: Dim, scope: Scope) -> Dim | N
     return bound
 
 
-def _call(expr: t.Call, scope: Scope) -> Item:
-    from moec.frontend.dsl.calls import call
-
-    return call(expr, scope)
-
-
-_EVALUATE: dict[type, Any] = {
+EVALUATE: dict[type, Callable[..., Item]] = {
     t.Name: _name, t.Literal: _literal, t.Items: _items, t.Fields: _fields, t.Unary: _unary, t.Binary: _binary,
-    t.Member: _member, t.Subscript: _subscript, t.Call: _call,
+    t.Member: _member, t.Subscript: _subscript,
 }  # fmt: skip
+"""How each kind of expression is lowered; ``calls.py``, which needs this module, adds calls."""

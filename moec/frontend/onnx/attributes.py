@@ -10,6 +10,7 @@ import onnx
 from onnx import AttributeProto
 
 from moec.diagnostics import suggest
+from moec.frontend.onnx.order import NodeView
 from moec.frontend.onnx.tensors import tensor_data
 
 _TENSOR, _STRING, _STRINGS = AttributeProto.TENSOR, AttributeProto.STRING, AttributeProto.STRINGS
@@ -21,10 +22,10 @@ _PLAIN = {
 }
 
 
-def read_attributes(node: onnx.NodeProto, folder: Path | None, opset: int) -> dict[str, Any]:
+def read_attributes(node: NodeView, folder: Path | None, opset: int) -> dict[str, Any]:
     """The node's attributes by name; tensors as ``TensorData``. ValueError for one that cannot be read or that the operator does not have."""
     found: dict[str, Any] = {}
-    for a in node.attribute:
+    for a in node.proto.attribute:
         field = _PLAIN.get(a.type)
         if field is not None:
             value = getattr(a, field)
@@ -52,14 +53,14 @@ def _declared(op_type: str, domain: str, opset: int) -> frozenset[str]:
     version = schema_version(op_type, domain, opset)
     if version is None:
         return frozenset()
-    return frozenset(onnx.defs.get_schema(op_type, version, "" if domain == "ai.onnx" else domain).attributes)
+    return frozenset(onnx.defs.get_schema(op_type, version, domain).attributes)
 
 
 @lru_cache(maxsize=4096)
 def schema_version(op_type: str, domain: str, opset: int) -> int | None:
     """The opset in which the operator last changed, not after ``opset``; None where onnx has no schema for it."""
     try:
-        schema = onnx.defs.get_schema(op_type, opset, "" if domain == "ai.onnx" else domain)
+        schema = onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
     return int(schema.since_version)

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 
 from moec.frontend.onnx.facts import Facts
-from moec.frontend.onnx.order import label
+from moec.frontend.onnx.order import NodeView, label
 from moec.frontend.onnx.shape_eval import LIMIT, Content
 from moec.frontend.onnx.tensors import onnx_dtype
 from moec.ir.data import ArrayData, TensorData
@@ -55,7 +54,18 @@ class Context:
         self.module, self.graph, self.file, self.opsets = module, graph, file, opsets
         self.facts = Facts(module.symbols)
         self.constants: dict[Any, Value] = {}
-        self.origin = Origin()
+        self.current: NodeView | None = None
+        """The node being imported."""
+        self._origin: tuple[NodeView | None, Origin] = (None, Origin())
+
+    @property
+    def origin(self) -> Origin:
+        """The provenance of what is made now: made once a node, and only for one that leaves something."""
+        node, origin = self._origin
+        if node is not self.current and self.current is not None:
+            origin = Origin((Source(self.file, self.current.index, label(self.current.proto)),))
+            self._origin = (self.current, origin)
+        return origin
 
     def emit(self, op: str, operands: Sequence[Value | None], attrs: dict[str, Any]) -> Node:
         """Append a node; ValueError where it does not type-check."""
@@ -109,10 +119,6 @@ class Context:
         """A constant with these elements."""
         return self.emit("constant", [], {"value": ArrayData(array, dtype_of(array))}).result
 
-    def at(self, index: int, node: onnx.NodeProto) -> None:
-        """From now on, nodes come from this one of the file."""
-        self.origin = Origin((Source(self.file, index, label(node)),))
-
 
 class Op:
     """One ONNX node as its handler sees it: inputs by position, attributes by name, and the means to make IR nodes."""
@@ -120,7 +126,7 @@ class Op:
     __slots__ = ("context", "node", "inputs", "attrs", "opset")
 
     def __init__(
-        self, context: Context, node: onnx.NodeProto, inputs: list[Tensor | None], attrs: dict[str, Any], opset: int
+        self, context: Context, node: NodeView, inputs: list[Tensor | None], attrs: dict[str, Any], opset: int
     ):
         self.context, self.node, self.inputs, self.attrs, self.opset = context, node, inputs, attrs, opset
 

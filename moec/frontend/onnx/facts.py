@@ -17,6 +17,7 @@ class Facts:
         self.assumed: dict[str, Bounds] = {}
         self.runtime: set[str] = set()
         """Symbols that stand for a size which data decides."""
+        self._next: dict[str, int] = {}
 
     def named(self, name: str) -> Expr:
         """The symbol of a size that an input names."""
@@ -26,9 +27,10 @@ class Facts:
 
     def fresh(self, stem: str, upper: Dim | None = None) -> Expr:
         """A new symbol for a size that data decides, at most ``upper``."""
-        number = 0
+        number = self._next.get(stem, 0)
         while f"{stem}{number}" in self.table:
             number += 1
+        self._next[stem] = number + 1
         name = f"{stem}{number}"
         high = DEFAULT_BOUND[1]
         if upper is not None:

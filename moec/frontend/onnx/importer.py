@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ from moec.frontend.onnx import nodes
 from moec.frontend.onnx.attributes import read_attributes, schema_version
 from moec.frontend.onnx.context import Context, Op, Tensor
 from moec.frontend.onnx.inputs import input_types
-from moec.frontend.onnx.order import execution_order, place
-from moec.frontend.onnx.read import STANDARD, opsets, read_model
+from moec.frontend.onnx.order import NodeView, execution_order, place
+from moec.frontend.onnx.read import opsets, read_model
 from moec.frontend.onnx.shape_eval import EVALUATORS, Content, evaluate
 from moec.frontend.onnx.table import HANDLERS, Entry
 from moec.frontend.onnx.tensors import tensor_data
@@ -40,33 +42,42 @@ def import_model(model: onnx.ModelProto, file: str = "<model>", folder: Path | N
     if model.functions:
         names = ", ".join(sorted({f"{f.domain}.{f.name}" for f in model.functions})[:10])
         raise Refusal(f"model-local functions ({names})", where, "inline them with onnx.inliner.inline_local_functions")
-    unsupported = _unsupported(model.graph.node, versions, file)
-    if unsupported:
-        raise Refusal(unsupported)
-    return _Importer(model.graph, file, folder, versions).run()
+    with _no_collection():
+        views = [NodeView(i, n) for i, n in enumerate(model.graph.node)]
+        unsupported = _unsupported(views, versions, file)
+        if unsupported:
+            raise Refusal(unsupported)
+        return _Importer(model.graph, views, file, folder, versions).run()
 
 
-def _unsupported(all_nodes: Iterable[onnx.NodeProto], versions: dict[str, int], file: str) -> list[Problem]:
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: an import only makes objects that stay, and scanning them over and over costs a third of its time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _unsupported(views: Iterable[NodeView], versions: dict[str, int], file: str) -> list[Problem]:
     """One problem for each operator that has no handler, or none for the version wanted: count, first node, versions."""
-    seen: dict[tuple[str, str], list[int]] = {}
-    first: dict[tuple[str, str], onnx.NodeProto] = {}
-    for index, node in enumerate(all_nodes):
-        key = node.domain, node.op_type
-        if key not in seen:
-            seen[key], first[key] = [], node
-        seen[key].append(index)
+    seen: dict[tuple[str, str], list[NodeView]] = {}
+    for view in views:
+        seen.setdefault((view.domain, view.op_type), []).append(view)
     problems = []
-    for (domain, op_type), indices in seen.items():
+    for (domain, op_type), found in seen.items():
         reason = _reason(domain, op_type, versions)
         if reason:
             name = f"{domain}.{op_type}" if domain else op_type
-            what = f"operator {name} ({len(indices)} nodes, the first is node {indices[0]}): {reason}"
-            problems.append(Problem(what, place(file, indices[0], first[domain, op_type]), "express it by supported operators"))
+            what = f"operator {name} ({len(found)} nodes, the first is node {found[0].index}): {reason}"
+            problems.append(Problem(what, place(file, found[0]), "express it by supported operators"))
     return problems
 
 
 def _reason(domain: str, op_type: str, versions: dict[str, int]) -> str:
-    domain = "" if domain in STANDARD else domain
     opset = versions.get(domain)
     if opset is None:
         return f"domain '{domain}' has no opset_import"
@@ -84,8 +95,10 @@ def _reason(domain: str, op_type: str, versions: dict[str, int]) -> str:
 class _Importer:
     """The import of one graph."""
 
-    def __init__(self, graph: onnx.GraphProto, file: str, folder: Path | None, versions: dict[str, int]):
-        self.source, self.file, self.folder, self.versions = graph, file, folder, versions
+    def __init__(
+        self, graph: onnx.GraphProto, views: list[NodeView], file: str, folder: Path | None, versions: dict[str, int]
+    ):
+        self.source, self.views, self.file, self.folder, self.versions = graph, views, file, folder, versions
         self.problems: list[Problem] = []
         self.tensors: dict[str, Tensor | None] = {}
         """What each name stands for; None where its making failed, so that what depends on it is not reported too."""
@@ -96,11 +109,11 @@ class _Importer:
         """Import the graph; Refusal with every problem found."""
         self._initializers()
         self._inputs()
-        nodes_in_order, problems = execution_order(self.source.node, self.tensors, self.file)
+        in_order, problems = execution_order(self.views, self.tensors, self.file)
         self.problems += problems
         if not any("cycle" in p.what or "defined twice" in p.what for p in problems):
-            for index, node in nodes_in_order:
-                self._node(index, node)
+            for view in in_order:
+                self._node(view)
         self._outputs()
         if self.problems:
             shown = self.problems[:MAX_SHOWN]
@@ -136,41 +149,41 @@ class _Importer:
             value = None if type_ is None else self.context.graph.add_input(info.name, type_)
             self.tensors[info.name] = None if value is None else Tensor(value.type, value)
 
-    def _node(self, index: int, node: onnx.NodeProto) -> None:
+    def _node(self, view: NodeView) -> None:
         inputs: list[Tensor | None] = []
-        for name in node.input:
+        for name in view.inputs:
             tensor = self.tensors.get(name) if name else None
             if name and tensor is None:
-                self.tensors.update(dict.fromkeys(filter(None, node.output)))
+                self.tensors.update(dict.fromkeys(filter(None, view.outputs)))
                 return
             inputs.append(tensor)
-        self.context.at(index, node)
+        self.context.current = view
+        outputs: Sequence[Tensor | Value | None]
         try:
-            outputs = self._outputs_of(node, inputs)
+            outputs = self._outputs_of(view, inputs)
         except (ValueError, KeyError) as error:
             what = f"attribute {error} is missing" if isinstance(error, KeyError) else str(error)
-            self.problems.append(Problem(what, place(self.file, index, node)))
-            outputs = [None] * len(node.output)
-        for name, made in zip(node.output, outputs, strict=False):
+            self.problems.append(Problem(what, place(self.file, view)))
+            outputs = [None] * len(view.outputs)
+        for name, made in zip(view.outputs, outputs, strict=False):
             if name:
-                self.tensors[name] = made
+                self.tensors[name] = Tensor(made.type, made) if isinstance(made, Value) else made
 
-    def _outputs_of(self, node: onnx.NodeProto, inputs: list[Tensor | None]) -> Sequence[Tensor | None]:
-        domain = "" if node.domain in STANDARD else node.domain
-        opset = self.versions[domain]
-        attrs = read_attributes(node, self.folder, opset) if node.attribute else {}
-        if not domain and node.op_type in EVALUATORS:
+    def _outputs_of(self, view: NodeView, inputs: list[Tensor | None]) -> Sequence[Tensor | Value | None]:
+        opset = self.versions[view.domain]
+        attrs = read_attributes(view, self.folder, opset)
+        if not view.domain and view.op_type in EVALUATORS:
             contents = _contents(inputs)
             if contents is not None:
-                done = evaluate(node.op_type, contents, attrs, self.context.facts, opset)
+                done = evaluate(view.op_type, contents, attrs, self.context.facts, opset)
                 if done is not None:
                     return [Tensor(TensorType(c.dtype, c.items.shape), content=c) for c in done]
-        entry: Entry = HANDLERS[domain, node.op_type]
-        made: Any = entry.handler(Op(self.context, node, inputs, attrs, opset))
+        entry: Entry = HANDLERS[view.domain, view.op_type]
+        made: Any = entry.handler(Op(self.context, view, inputs, attrs, opset))
         results = made if isinstance(made, (list, tuple)) else [made]
-        if len(results) < len([o for o in node.output if o]):
-            raise ValueError(f"{len(node.output)} outputs wanted, {len(results)} supported")
-        return [Tensor(r.type, r) if isinstance(r, Value) else r for r in results]
+        if len(results) < len(view.outputs) and any(view.outputs[len(results) :]):
+            raise ValueError(f"{len(view.outputs)} outputs wanted, {len(results)} supported")
+        return results
 
     def _outputs(self) -> None:
         values: list[Value] = []

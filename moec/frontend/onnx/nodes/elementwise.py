@@ -77,7 +77,7 @@ def _identity(op: Op) -> Tensor:
 
 @onnx_op("Dropout", first=7, last=22)
 def _dropout(op: Op) -> Tensor:
-    if len([o for o in op.node.output if o]) > 1 or op.has(2):
+    if len([o for o in op.node.outputs if o]) > 1 or op.has(2):
         raise ValueError("Dropout with a mask output or a training_mode input; export the model for inference")
     return op.tensor(0)
 

@@ -8,7 +8,7 @@ from moec.ir.graph import Value
 
 
 def _single_output(op: Op) -> None:
-    if any(op.node.output[1:]):
+    if any(op.node.outputs[1:]):
         raise ValueError("the mean and inverse deviation outputs are not supported")
 
 

@@ -169,7 +169,7 @@ def _pad(op: Op) -> Value:
 def _split(op: Op) -> list[Value]:
     x = op.value(0)
     axis = op.axis(x.type.rank, 0)
-    parts = len(op.node.output)
+    parts = len(op.node.outputs)
     if op.has(1) and op.tensor(1).content is None:
         return _split_at_run_time(op, x, axis, op.value(1), parts)
     if op.has(1):

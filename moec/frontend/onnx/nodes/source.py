@@ -30,7 +30,7 @@ def _constant(op: Op) -> Tensor:
         data = ArrayData(np.array(value, _FORMS[form].carrier), _FORMS[form])
     else:
         raise ValueError(f"Constant with {form} is not supported")
-    return Tensor(TensorType(data.dtype, data.shape), data=data, name=op.node.output[0])
+    return Tensor(TensorType(data.dtype, data.shape), data=data, name=op.node.outputs[0])
 
 
 @onnx_op("ConstantOfShape", first=9, last=25)

@@ -1,0 +1,172 @@
+"""Functions of a file: each becomes one IR function for every set of argument types and compile-time arguments it is called with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from moec.diagnostics import suggest
+from moec.frontend.dsl import tree as t
+from moec.frontend.dsl.attributes import KIND_TEXT, converted
+from moec.frontend.dsl.report import Span
+from moec.frontend.dsl.scope import MAX_INSTANCES, Binding, Scope
+from moec.frontend.dsl.statements import run_body
+from moec.frontend.dsl.types import pattern, resolve
+from moec.frontend.dsl.values import UNKNOWN, Item, Results, kind_of
+from moec.ir.attrs import print_attr
+from moec.ir.graph import Graph, Node, Value
+from moec.ir.symbol import sym
+from moec.ops.build import call_types
+from moec.ops.signature import MISSING, Attr, match_shape, pattern_text
+
+
+@dataclass
+class Arguments:
+    """Evaluated arguments: by place and by name, each with where it stands; ``incomplete`` where some are not known."""
+
+    places: list[tuple[Span, Item]]
+    keywords: dict[str, tuple[Span, Item]]
+    incomplete: bool = False
+
+    def has_unknown(self) -> bool:
+        return any(item is UNKNOWN for _, item in [*self.places, *self.keywords.values()])
+
+
+def call_function(fn: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> Item:
+    """Lower the function for these arguments, unless it has been, and call it."""
+    program = scope.program
+    program.called[fn.name] = None
+    if fn.name in program.active:
+        path = " -> ".join([*program.active[program.active.index(fn.name) :], fn.name])
+        return scope.wrong(expr.at, f"function '{fn.name}' calls itself ({path})", "recursion has no end here; write the steps out")
+    if len(program.instances) >= MAX_INSTANCES:
+        return scope.wrong(expr.at, f"the calls of this file become more than {MAX_INSTANCES} functions", "call with fewer different types")
+    problems = len(program.report.problems)
+    items = _placed(fn, expr, given, scope)
+    if len(program.report.problems) > problems or given.incomplete or any(i is UNKNOWN for i in items.values()):
+        return UNKNOWN
+    key = (fn.name, tuple(_key(i) for i in items.values()))
+    if key not in program.instances:
+        program.instances[key] = _instance(fn, expr, items, scope)
+    graph = program.instances[key]
+    return UNKNOWN if graph is None else _call(graph, expr, items, scope)
+
+
+def _placed(fn: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> dict[str, Item]:
+    """Each parameter's argument, by place or by name."""
+    names = [p.name for p in fn.params]
+    if len(given.places) > len(names):
+        scope.wrong(given.places[len(names)][0], f"{fn.name} takes {len(names)} arguments ({', '.join(names) or 'none'})", "")
+    items = {name: item for name, (_, item) in zip(names, given.places, strict=False)}
+    for name, (at, item) in given.keywords.items():
+        if name not in names:
+            scope.wrong(at, f"{fn.name} has no parameter '{name}'", suggest(name, names) or f"it has: {', '.join(names)}")
+        elif name in items:
+            scope.wrong(at, f"{fn.name}: '{name}' is given twice", "leave one out")
+        items[name] = item
+    missing = [n for n in names if n not in items]
+    if missing and not given.incomplete:
+        scope.wrong(expr.at, f"{fn.name}: no argument for {', '.join(missing)}", f"its parameters are: {', '.join(names)}")
+    return {n: _converted(p, items[n], expr, fn, scope) for n, p in zip(names, fn.params, strict=True) if n in items}
+
+
+def _converted(param: t.Param, item: Item, expr: t.Call, fn: t.Fn, scope: Scope) -> Item:
+    if item is UNKNOWN:
+        return UNKNOWN
+    if param.kind == "tensor":
+        if isinstance(item, Value):
+            return item
+        return scope.wrong(expr.at, f"{fn.name}: '{param.name}' is a tensor, not {kind_of(item)}", "write tensor(NUMBERS, DTYPE)")
+    if param.kind not in KIND_TEXT:
+        known = ["tensor", *KIND_TEXT]
+        return scope.wrong(param.at, f"unknown kind of parameter '{param.kind}'", suggest(param.kind, known) or f"kinds are: {', '.join(known)}")
+    try:
+        return converted(Attr(param.name, param.kind, True, MISSING), item)
+    except ValueError as error:
+        return scope.wrong(expr.at, f"{fn.name}: '{param.name}' {error}")
+
+
+def _key(item: Item) -> object:
+    if isinstance(item, Value):
+        return item.type
+    return type(item).__name__, print_attr(item)
+
+
+def _instance(fn: t.Fn, expr: t.Call, items: dict[str, Item], scope: Scope) -> Graph | None:
+    """The IR function for these arguments; None where it cannot be made (which has been reported)."""
+    program = scope.program
+    problems = len(program.report.problems)
+    outer = scope if scope.outer is None else scope.outer
+    graph = Graph(_unique(fn.name, program.module.functions))
+    inner = Scope(program, graph, outer, f" (in {fn.name}, called on line {expr.at.line})")
+    _bind(fn, expr, items, inner, scope)
+    if len(program.report.problems) > problems:
+        return None
+    program.module.add(graph)
+    program.active.append(fn.name)
+    program.depth += 2
+    try:
+        run_body(fn, inner)
+    finally:
+        program.depth -= 2
+        program.active.pop()
+    return graph if len(program.report.problems) == problems else None
+
+
+def _unique(name: str, taken: dict[str, Graph]) -> str:
+    unique, suffix = name, 0
+    while unique in taken:
+        suffix += 1
+        unique = f"{name}.{suffix}"
+    return unique
+
+
+def _bind(fn: t.Fn, expr: t.Call, items: dict[str, Item], inner: Scope, scope: Scope) -> None:
+    """Give the parameters and the function's dimensions their meaning; what does not fit is reported at the call."""
+    for dim in fn.dims:
+        inner.names[dim.text] = Binding(sym(dim.text), "dimension", dim.at)
+    for param in fn.params:
+        if not isinstance(items[param.name], Value):
+            inner.define(t.Name(param.at, param.name), items[param.name], "parameter")
+    bound: dict[str, Any] = {s: sym(s) for s in inner.program.module.symbols if s not in inner.names}
+    for param in fn.params:
+        item = items[param.name]
+        if isinstance(item, Value):
+            if param.type is not None:
+                _match(fn, param.type, param, item, bound, expr, inner, scope)
+            value = inner.graph.add_input(param.name, item.type)
+            inner.define(t.Name(param.at, param.name), value, "parameter")
+    for dim in fn.dims:
+        if dim.text in bound:
+            inner.names[dim.text] = Binding(bound[dim.text], "dimension", dim.at, read=True)
+        elif not inner.program.report.problems:
+            inner.wrong(dim.at, f"no parameter's shape says what '{dim.text}' is", "use it alone as a dimension of a parameter")
+
+
+def _match(
+    fn: t.Fn, type_: t.Type, param: t.Param, item: Value, bound: dict[str, Any], expr: t.Call, inner: Scope, scope: Scope
+) -> None:
+    dtype, shape = pattern(type_, inner)
+    if shape is None:
+        return
+    fits = dtype is None or dtype is item.type.dtype
+    before = dict(bound)
+    if fits and item.type.shape is not None and not match_shape(shape, item.type.shape, bound):
+        fits = False
+    if not fits:
+        symbols = inner.program.module.symbols
+        known = ", ".join(f"{k} = {v}" for k, v in before.items() if k not in symbols and not k.startswith("*"))
+        wanted = f"{dtype or 'any'}{pattern_text(shape)}" + (f" with {known}" if known else "")
+        scope.wrong(expr.at, f"{fn.name}: '{param.name}' is {scope.show(item)}, expected {wanted}")
+
+
+def _call(graph: Graph, expr: t.Call, items: dict[str, Item], scope: Scope) -> Item:
+    operands = [i for i in items.values() if isinstance(i, Value)]
+    attrs = {"fn": graph.name}
+    types = call_types([v.type for v in operands], attrs, scope.program.module)
+    node = scope.graph.insert(Node("call", operands, attrs, types, scope.origin(expr.at, expr.fn)), None)
+    if len(node.results) == 1:
+        return node.result
+    return Results(expr.fn, tuple(node.results), tuple("" for _ in node.results))
+
+
