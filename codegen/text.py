@@ -147,9 +147,7 @@ def print_kernel(kernel: Kernel) -> str:
     out += [f"arg {a.name} {a.lo}..{a.hi}" for a in kernel.args]
     for g in kernel.params:
         out.append(f"gm {g.name} {g.dtype} [{', '.join(scalar_text(d) for d in g.shape)}] {g.direction} {g.role}")
-    out += [
-        f"buffer {b.name} {b.space} {b.dtype} at {b.offset} of {b.elems} slots {b.slots}" for b in kernel.buffers
-    ]
+    out += [f"buffer {b.name} {b.space} {b.dtype} at {b.offset} of {b.elems} slots {b.slots}" for b in kernel.buffers]
     for w in kernel.witnesses:
         args = "".join(f" {n}={v}" for n, v in w.args)
         data = "".join(f" {n}=[{','.join(map(str, v))}]" for n, v in w.data)

@@ -1,0 +1,96 @@
+"""One kernel's source file: the printed statements inside the file template of the target.
+
+The template holds the includes, the entry point and the order of the parts. What a kernel does is printed from its IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jinja2
+
+from moec.codegen.cpp import HELPERS, CppPrinter, Site
+from moec.codegen.kernel_ir import CPP, Buffer, CrossCoreSet, For, If, Kernel, Stmt, SyncAll
+
+POSITION = {"UB": "VECCALC", "L1": "A1", "L0A": "A2", "L0B": "B2", "L0C": "CO1", "BT": "C2", "FB": "C2PIPE2GM"}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A kernel's file: its text and the sites in it."""
+
+    name: str
+    text: str
+    sites: tuple[Site, ...]
+
+
+def task_type(kernel: Kernel) -> str:
+    """KERNEL_TYPE_x: which cores run it, and whether they may synchronise with one another in hardware."""
+    together = _has(kernel.body, (SyncAll, CrossCoreSet))
+    if kernel.core == "aiv":
+        return "MIX_AIV_1_0" if together else "AIV_ONLY"
+    if kernel.core == "aic":
+        return "MIX_AIC_1_0" if together else "AIC_ONLY"
+    return "MIX_AIC_1_2"
+
+
+def _has(block: Sequence[Stmt], kinds: tuple[type, ...]) -> bool:
+    for s in block:
+        inner = (s.body,) if isinstance(s, For) else (s.then, s.orelse) if isinstance(s, If) else ()
+        if isinstance(s, kinds) or any(_has(b, kinds) for b in inner):
+            return True
+    return False
+
+
+def _buffer_lines(p: CppPrinter, space: str, buffers: Sequence[Buffer]) -> None:
+    memory = space.lower()
+    size = max(b.offset + b.bytes for b in buffers)
+    p.add(f"TBuf<TPosition::{POSITION[space]}> {memory}Memory;", "    ")
+    p.add(f"pipe.InitBuffer({memory}Memory, {size});", "    ")
+    for b in buffers:
+        t = CPP[b.dtype]
+        views = [f"{memory}Memory.GetWithOffset<{t}>({b.elems}, {b.offset + i * b.slot_bytes})" for i in range(b.slots)]
+        if b.slots == 1:
+            p.add(f"LocalTensor<{t}> {b.name} = {views[0]};", "    ", "bound")
+        else:
+            p.add(f"LocalTensor<{t}> {b.name}[{b.slots}] = {{", "    ")
+            for v in views:
+                p.add(v + ",", "        ", "bound")
+            p.add("};", "    ")
+
+
+def emit_kernel(kernel: Kernel, templates: jinja2.Environment) -> Source:
+    """The C++ source of ``kernel`` from the template ``kernel.cpp.j2``."""
+    p = CppPrinter(kernel)
+    for i, a in enumerate(kernel.args):
+        p.add(f"const int64_t {a.name} = reinterpret_cast<__gm__ int64_t *>(tiling)[{i}];", "    ")
+    for g in kernel.params:
+        p.add(f"GlobalTensor<{CPP[g.dtype]}> {g.name};", "    ")
+        pointer = f"reinterpret_cast<__gm__ {CPP[g.dtype]} *>({g.name}_gm)"
+        p.add(f"{g.name}.SetGlobalBuffer({pointer}, {p.scalar(g.elements)});", "    ", "bound")
+    if kernel.buffers:
+        p.add("TPipe pipe;", "    ")
+        spaces = sorted({b.space for b in kernel.buffers})
+        for space in spaces:
+            _buffer_lines(p, space, [b for b in kernel.buffers if b.space == space])
+    p.block(kernel.body, "    ")
+    body_mark = "/*body*/"
+    text = templates.get_template("kernel.cpp.j2").render(
+        kernel=kernel,
+        source=kernel.source,
+        helpers=[HELPERS[h] for h in sorted(p.helpers)],
+        task_type=task_type(kernel),
+        body=body_mark,
+        launch=p_launch(kernel),
+    )
+    head, tail = text.split(body_mark)
+    first = head.count("\n") + 1
+    body = "\n".join(p.lines)
+    sites = tuple(Site(kind, first + at, p.lines[at].strip()) for kind, at in p.sites)
+    return Source(kernel.name, head + body + tail, sites)
+
+
+def p_launch(kernel: Kernel) -> str:
+    """The parameter list of the entry point."""
+    return ", ".join([*(f"GM_ADDR {g.name}_gm" for g in kernel.params), "GM_ADDR tiling"])

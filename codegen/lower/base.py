@@ -1,0 +1,206 @@
+"""The lowering context: what a rule for an op may ask for and add, and the walk over the main function.
+
+A rule is ``@lowering("op")`` on a function of (context, node). It builds kernels with KernelBuilder and launches them:
+
+    @lowering("relu")
+    def relu(cx: Lowering, node: Node) -> None:
+        kernel = relu_kernel(cx.capacities, ...)
+        cx.launch(node, kernel, {"x": cx.tensor(node.operand(0)), "y": cx.result(node)}, {"n": elements})
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from moec.codegen.capacities import Capacities
+from moec.codegen.kernel_ir import ITEMSIZE, Kernel
+from moec.codegen.program import Launch, Memset, Output, Program, Step, Tensor
+from moec.diagnostics import Problem, Refusal, Where
+from moec.ir.data import TensorData
+from moec.ir.graph import Graph, Module, Node, Value
+from moec.ir.symbol import Bounds, Dim, bounds
+from moec.ir.types import DType
+
+Rule = Callable[["Lowering", Node], None]
+RULES: dict[str, Rule] = {}
+FAMILIES = ("views", "cube", "gating", "permute", "swiglu", "unpermute", "vector")
+"""Modules of this package that hold rules; those that exist are loaded."""
+
+
+def lowering(op: str) -> Callable[[Rule], Rule]:
+    """Registers the rule for ``op``."""
+
+    def register(rule: Rule) -> Rule:
+        if op in RULES:
+            raise ValueError(f"op {op} has two lowering rules")
+        RULES[op] = rule
+        return rule
+
+    return register
+
+
+def load_rules() -> None:
+    """Imports every family, so that RULES is full."""
+    for family in FAMILIES:
+        name = f"moec.codegen.lower.{family}"
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+
+
+def device_dtype(dtype: DType) -> str:
+    """The kernel IR's name of a layer dtype; bool is one byte. ValueError for what no kernel can hold."""
+    name = "u8" if dtype.name == "bool" else dtype.name
+    if name not in ITEMSIZE:
+        raise ValueError(f"no kernel holds {dtype.name}")
+    return name
+
+
+def identifier(text: str) -> str:
+    """``text`` made a C++ identifier."""
+    clean = re.sub(r"\W+", "_", text).strip("_") or "t"
+    return f"t_{clean}" if clean[0].isdigit() else clean
+
+
+class Lowering:
+    """Collects the program while the rules run."""
+
+    def __init__(self, module: Module, capacities: Capacities, tune: Mapping[str, int]):
+        self.module, self.capacities, self.tune = module, capacities, dict(tune)
+        self._storage: dict[Value, str] = {}
+        self._tensors: dict[str, Tensor] = {}
+        self._kernels: dict[Kernel, str] = {}
+        self._emitted: dict[str, Kernel] = {}
+        self._names: set[str] = set()
+        self.steps: list[Step] = []
+
+    # -- tensors
+
+    def _unique(self, name: str) -> str:
+        base, n = identifier(name), 2
+        unique = base
+        while unique in self._names:
+            unique, n = f"{base}_{n}", n + 1
+        self._names.add(unique)
+        return unique
+
+    def _new(self, name: str, dtype: str, shape: Sequence[Dim], kind: str, source: str = "",
+             data: TensorData | None = None) -> str:  # fmt: skip
+        t = Tensor(self._unique(name), dtype, tuple(shape), kind, source, data)
+        self._tensors[t.name] = t
+        return t.name
+
+    def tensor(self, value: Value) -> str:
+        """The device buffer that holds ``value``."""
+        return self._storage[value]
+
+    def result(self, node: Node, index: int = 0) -> str:
+        """The device buffer for a result of ``node``, made on first use."""
+        value = node.results[index]
+        if value not in self._storage:
+            name = value.name or f"{node.op}{index or ''}"
+            self._storage[value] = self._new(name, device_dtype(value.type.dtype), value.type.dims, "temp")
+        return self._storage[value]
+
+    def alias(self, view: Value, of: Value) -> None:
+        """``view`` is the same bytes as ``of`` (a reshape)."""
+        self._storage[view] = self._storage[of]
+
+    def scratch(self, name: str, dtype: str, shape: Sequence[Dim]) -> str:
+        """A temporary device buffer that stands for no value."""
+        return self._new(name, dtype, shape, "temp")
+
+    def constant(self, node: Node, name: str, data: TensorData | None) -> None:
+        """The result of ``node`` is a weight; without data it is read at run time."""
+        value = node.result
+        self._storage[value] = self._new(name, device_dtype(value.type.dtype), value.type.dims, "weight", name, data)
+
+    # -- sizes
+
+    def size(self, dim: Dim) -> int:
+        """A number for ``dim`` to choose tiles for: the tuned size, else a typical one within its bounds."""
+        from moec.ir.symbol import evaluate, symbols_of
+
+        env = {s: self.tune.get(s, min(4096, self.module.symbols[s][1])) for s in symbols_of(dim)}
+        return evaluate(dim, env)
+
+    def bounds(self, dim: Dim) -> Bounds:
+        """The least and greatest value of ``dim``."""
+        return bounds(dim, self.module.symbols)
+
+    # -- steps
+
+    def launch(self, node: Node, kernel: Kernel, operands: Mapping[str, str], args: Mapping[str, Dim]) -> None:
+        """Adds a launch of ``kernel``; an equal kernel already there is used again."""
+        key = replace(kernel, name="", source=())
+        if key not in self._kernels:
+            self._kernels[key] = self._unique(kernel.name)
+        for p in kernel.params:
+            have = self._tensors[operands[p.name]].dtype
+            if have != p.dtype:
+                raise ValueError(
+                    f"kernel {kernel.name}: {p.name} is {p.dtype}, the tensor {operands[p.name]} is {have}"
+                )
+        pairs = tuple((p.name, operands[p.name]) for p in kernel.params)
+        numbers = tuple((a.name, args[a.name]) for a in kernel.args)
+        self.steps.append(Launch(self._kernels[key], pairs, numbers, (node_name(node),)))
+        name = self._kernels[key]
+        self._emitted.setdefault(name, replace(kernel, name=name, source=(node_name(node),)))
+
+    def memset(self, tensor: str) -> None:
+        """Zeroes ``tensor`` before the following launches."""
+        self.steps.append(Memset(tensor))
+
+    # -- the walk
+
+    def run(self, graph: Graph) -> Program:
+        for i, value in enumerate(graph.inputs):
+            name = value.name or f"in{i}"
+            self._storage[value] = self._new(name, device_dtype(value.type.dtype), value.type.dims, "input", name)
+        problems: list[Problem] = []
+        for node in graph:
+            rule = RULES.get(node.op)
+            if rule is None:
+                problems.append(Problem(f"op '{node.op}' has no kernel", where(node)))
+                continue
+            if problems:
+                continue  # only names are collected once something is missing
+            try:
+                rule(self, node)
+            except Refusal as refusal:
+                problems += refusal.problems
+        if problems:
+            raise Refusal(problems)
+        return Program(
+            graph.name,
+            dict(self.module.symbols),
+            tuple(self._emitted.values()),
+            tuple(self._tensors.values()),
+            tuple(
+                Output(name, self._storage[value], value.type.dims)
+                for value, name in zip(graph.outputs, graph.output_names, strict=True)
+            ),
+            tuple(self.steps),
+            {"aic": self.capacities.aic, "aiv": self.capacities.aiv},
+        )
+
+
+def node_name(node: Node) -> str:
+    """The op and where it came from, for people."""
+    origin = str(node.origin)
+    return f"{node.op} ({origin})" if origin else node.op
+
+
+def where(node: Node) -> Where:
+    return Where(node=node_name(node))
+
+
+def lower_module(module: Module, capacities: Capacities, tune: Mapping[str, int]) -> Program:
+    """The program of the module's main function. Refusal names every op without a kernel and every tile that does not fit."""
+    load_rules()
+    return Lowering(module, capacities, tune).run(module.main)

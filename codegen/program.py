@@ -1,0 +1,136 @@
+"""A program: kernels, the device buffers they use, and the ordered launches that make one layer.
+
+Sizes are dimensions over the program's symbols; one program runs every size within the bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from moec.codegen.kernel_ir import ITEMSIZE, Kernel
+from moec.ir.data import TensorData
+from moec.ir.symbol import Bounds, Dim, evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A device buffer. ``kind``: input, weight or temp. ``source`` is the name it has outside (file, npz key)."""
+
+    name: str
+    dtype: str
+    shape: tuple[Dim, ...]
+    kind: str
+    source: str = ""
+    data: TensorData | None = field(default=None, compare=False)
+
+    @property
+    def elements(self) -> Dim:
+        total: Dim = 1
+        for d in self.shape:
+            total = total * d
+        return total
+
+    @property
+    def bytes(self) -> Dim:
+        return self.elements * ITEMSIZE[self.dtype]
+
+    def concrete(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape with numbers for its symbols."""
+        return tuple(evaluate(d, sizes) for d in self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What is handed back as ``name``: the contents of ``tensor``, seen as ``shape``."""
+
+    name: str
+    tensor: str
+    shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel run: ``operands`` maps its parameters to tensors, ``args`` its run-time arguments to dimensions."""
+
+    kernel: str
+    operands: tuple[tuple[str, str], ...]
+    args: tuple[tuple[str, Dim], ...]
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Memset:
+    """Fills a tensor with zero bytes before what follows."""
+
+    tensor: str
+
+
+Step = Launch | Memset
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """``symbols`` gives each symbol its bounds; ``steps`` run in order on one stream."""
+
+    name: str
+    symbols: Mapping[str, Bounds]
+    kernels: tuple[Kernel, ...]
+    tensors: tuple[Tensor, ...]
+    outputs: tuple[Output, ...]
+    steps: tuple[Step, ...]
+    cores: Mapping[str, int]
+
+    def kernel(self, name: str) -> Kernel:
+        return next(k for k in self.kernels if k.name == name)
+
+    def tensor(self, name: str) -> Tensor:
+        return next(t for t in self.tensors if t.name == name)
+
+    def of_kind(self, kind: str) -> Sequence[Tensor]:
+        return [t for t in self.tensors if t.kind == kind]
+
+    def launches(self) -> Sequence[Launch]:
+        return [s for s in self.steps if isinstance(s, Launch)]
+
+    def lifetimes(self) -> dict[str, tuple[int, int]]:
+        """First and last step (indices) that use each temporary tensor; what is returned lives to the end."""
+        out: dict[str, tuple[int, int]] = {}
+        temps = {t.name for t in self.of_kind("temp")}
+        for i, step in enumerate(self.steps):
+            used = [step.tensor] if isinstance(step, Memset) else [t for _, t in step.operands]
+            for name in used:
+                if name in temps:
+                    out[name] = (out.get(name, (i, i))[0], i)
+        for o in self.outputs:
+            if o.tensor in out:
+                out[o.tensor] = (out[o.tensor][0], len(self.steps))
+        return out
+
+    def peak_bytes(self, sizes: Mapping[str, int]) -> int:
+        """Most bytes of temporaries alive at one step, if each is freed after its last use."""
+        life = self.lifetimes()
+        size = {t.name: prod(t.concrete(sizes)) * ITEMSIZE[t.dtype] for t in self.of_kind("temp")}
+        alive = [sum(size[n] for n, (a, b) in life.items() if a <= i <= b) for i in range(len(self.steps))]
+        return max(alive, default=0)
+
+
+def launch_args(launch: Launch, kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The kernel's run-time arguments as numbers; ValueError when one is outside its bounds."""
+    given = dict(launch.args)
+    out = {}
+    for a in kernel.args:
+        n = evaluate(given[a.name], sizes)
+        if not a.lo <= n <= a.hi:
+            raise ValueError(f"kernel {kernel.name}: {a.name} = {n} is outside {a.lo}..{a.hi}")
+        out[a.name] = n
+    return out
+
+
+def block_dim(kernel: Kernel, args: Mapping[str, int], cores: Mapping[str, int]) -> int:
+    """Cores a launch uses: what the kernel wants, at least one, at most what the chip has."""
+    from moec.codegen.interpret import value
+
+    wanted = int(value(kernel.blocks, ({}, args, {"idx": 0, "num": 1, "sub": 0})))
+    return max(1, min(wanted, cores["aiv" if kernel.core == "aiv" else "aic"]))

@@ -1,0 +1,207 @@
+"""Writes a program as a project: kernel sources, host program, CMakeLists, README, manifest, sites and weights."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from moec.codegen.cpp import CppPrinter
+from moec.codegen.dims import scalar_of
+from moec.codegen.emit import Source, emit_kernel
+from moec.codegen.kernel_ir import Kernel
+from moec.codegen.lower.base import identifier
+from moec.codegen.program import Launch, Memset, Program, Tensor
+from moec.ir.symbol import Dim
+
+ALIGN_WEIGHT = 64
+"""Byte alignment of each weight in weights.bin."""
+
+
+def environment(templates: Path) -> jinja2.Environment:
+    """The templates of a target, strict about missing names."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # C++ and Markdown, not HTML
+    )
+
+
+def write_project(program: Program, folder: Path, templates: Path, soc: str) -> None:
+    """Writes the project into ``folder`` (made if missing, its kernels folder replaced)."""
+    env = environment(templates)
+    sources = [emit_kernel(k, env) for k in program.kernels]
+    kernels = folder / "kernels"
+    if kernels.exists():
+        shutil.rmtree(kernels)
+    kernels.mkdir(parents=True)
+    (folder / "host").mkdir(exist_ok=True)
+    for s in sources:
+        (kernels / f"{s.name}.cpp").write_text(s.text)
+    offsets = _weight_offsets(program)
+    parts = _parts(program, offsets, soc)
+    for template, path in (
+        ("main.cpp.j2", "host/main.cpp"),
+        ("CMakeLists.txt.j2", "CMakeLists.txt"),
+        ("README.md.j2", "README.md"),
+    ):
+        (folder / path).write_text(env.get_template(template).render(parts))
+    _json(folder / "manifest.json", manifest(program, offsets))
+    _json(folder / "sites.json", sites(sources))
+    _write_weights(program, offsets, folder / "weights.bin")
+
+
+def _json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def sites(sources: Sequence[Source]) -> dict[str, dict[str, object]]:
+    """``<kernel>:<n>`` -> kind, file, line and text of each site."""
+    return {
+        f"{s.name}:{i}": {"kind": site.kind, "file": f"kernels/{s.name}.cpp", "line": site.line, "text": site.text}
+        for s in sources
+        for i, site in enumerate(s.sites)
+    }
+
+
+def _weight_offsets(program: Program) -> dict[str, int]:
+    offsets, top = {}, 0
+    for t in program.of_kind("weight"):
+        if t.data is not None:
+            offsets[t.name] = top
+            top = -(-(top + t.data.nbytes) // ALIGN_WEIGHT) * ALIGN_WEIGHT
+    return offsets
+
+
+def _write_weights(program: Program, offsets: Mapping[str, int], path: Path) -> None:
+    if not offsets:
+        path.unlink(missing_ok=True)
+        return
+    with path.open("wb") as file:
+        for t in program.of_kind("weight"):
+            if t.data is not None:
+                file.write(b"\0" * (offsets[t.name] - file.tell()))
+                file.write(np.ascontiguousarray(t.data.numpy()).tobytes())
+
+
+def manifest(program: Program, offsets: Mapping[str, int]) -> dict[str, object]:
+    """What goes in and out: dtypes, shapes as text, symbols with bounds, weights with their place in weights.bin."""
+
+    def entry(prefix: str, name: str, t: Tensor, shape: Sequence[Dim]) -> dict[str, object]:
+        return {"name": name, "file": file_name(prefix, name), "dtype": t.dtype, "shape": [str(d) for d in shape]}
+
+    return {
+        "name": program.name,
+        "symbols": {s: list(b) for s, b in sorted(program.symbols.items())},
+        "inputs": [entry("in", t.source, t, t.shape) for t in program.of_kind("input")],
+        "weights": [
+            entry("in", t.source, t, t.shape) | {"offset": offsets.get(t.name)} for t in program.of_kind("weight")
+        ],
+        "outputs": [entry("out", o.name, program.tensor(o.tensor), o.shape) for o in program.outputs],
+        "launches": [
+            {"kernel": s.kernel, "nodes": list(s.nodes), "args": {n: str(d) for n, d in s.args}}
+            for s in program.launches()
+        ],
+    }
+
+
+class _Host:
+    """Prints dimensions as C++ of the host program, where symbols and arguments are variables."""
+
+    def __init__(self, symbols: Mapping[str, str]):
+        self.symbols = symbols
+        self.printer = CppPrinter(Kernel("host", "aiv", (), (), (), ()))
+
+    def dim(self, d: Dim) -> str:
+        from moec.ir.symbol import substitute, sym
+
+        renamed = substitute(d, {s: sym(c) for s, c in self.symbols.items()})
+        return self.printer.scalar(scalar_of(renamed))
+
+    @property
+    def helpers(self) -> set[str]:
+        return self.printer.helpers
+
+
+def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, object]:
+    """What the host, CMake and README templates are filled with."""
+    cpp = {s: f"size_{identifier(s)}" for s in sorted(program.symbols)}
+    host = _Host(cpp)
+    tensors = [_tensor(t, host, offsets) for t in program.tensors]
+    steps = [_step(program, s, host) for s in program.steps]
+    return {
+        "program": program,
+        "soc": soc,
+        "kernels": [{"name": k.name, "types": ", ".join(["void *"] * (len(k.params) + 1))} for k in program.kernels],
+        "launches": len(program.launches()),
+        "symbols": [
+            {"name": s, "cpp": c, "lo": program.symbols[s][0], "hi": program.symbols[s][1]} for s, c in cpp.items()
+        ],
+        "weights": bool(offsets),
+        "tensors": tensors,
+        "steps": steps,
+        "outputs": [{"file": file_name("out", o.name), "tensor": f"dev_{o.tensor}"} for o in program.outputs],
+        "uses_min": "MinI" in host.helpers,
+        "uses_max": "MaxI" in host.helpers,
+        "files": _files(program, offsets),
+        "table": [
+            {"index": i, "kernel": s.kernel, "nodes": "; ".join(s.nodes).replace("|", "/")}
+            for i, s in enumerate(program.launches())
+        ],
+    }
+
+
+def file_name(prefix: str, name: str) -> str:
+    """The file of a named input or output; what file systems dislike in the name becomes ``_``."""
+    return f"{prefix}.{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.bin"
+
+
+def _tensor(t: Tensor, host: _Host, offsets: Mapping[str, int]) -> dict[str, object]:
+    held = t.name in offsets
+    outside = t.kind in ("input", "weight")
+    file = "weights" if held else f'folder + "/{file_name("in", t.source)}"' if outside else ""
+    return {
+        "name": f"dev_{t.name}",
+        "bytes": host.dim(t.bytes),
+        "file": file,
+        "offset": offsets.get(t.name, 0),
+        "whole": "false" if held else "true",
+    }
+
+
+def _step(program: Program, step: Launch | Memset, host: _Host) -> dict[str, object]:
+    if isinstance(step, Memset):
+        return {"memset": f"dev_{step.tensor}", "comment": f"zero {step.tensor}"}
+    kernel = program.kernel(step.kernel)
+    given = dict(step.args)
+    return {
+        "memset": "",
+        "comment": "; ".join(step.nodes).replace("\n", " "),
+        "kernel": step.kernel,
+        "args": [{"name": a.name, "value": host.dim(given[a.name])} for a in kernel.args],
+        "words": ", ".join(a.name for a in kernel.args),
+        "blocks": host.printer.scalar(kernel.blocks),
+        "cores": program.cores["aiv" if kernel.core == "aiv" else "aic"],
+        "operands": ", ".join(f"dev_{t}" for _, t in step.operands),
+    }
+
+
+def _files(program: Program, offsets: Mapping[str, int]) -> list[dict[str, str]]:
+    def row(file: str, dtype: str, shape: Sequence[Dim]) -> dict[str, str]:
+        return {"file": file, "dtype": dtype, "shape": "[" + ", ".join(map(str, shape)) + "]"}
+
+    rows = [row(file_name("in", t.source), t.dtype, t.shape) for t in program.of_kind("input")]
+    rows += [
+        row(file_name("in", t.source), t.dtype, t.shape) for t in program.of_kind("weight") if t.name not in offsets
+    ]
+    rows += [row(file_name("out", o.name), program.tensor(o.tensor).dtype, o.shape) for o in program.outputs]
+    return rows
