@@ -23,11 +23,11 @@ MACHINE_NAME = {
     "Rsqrt": "VRSQRT", "Reciprocal": "VREC", "Abs": "VABS", "Relu": "VRELU", "Not": "VNOT", "Cast": "VCONV",
     "Compare": "VCMPV", "CompareScalar": "VCMPVS", "Select": "VSEL", "SelectScalar": "VSEL", "WholeReduceSum": "VCADD",
     "WholeReduceMax": "VCMAX", "WholeReduceMin": "VCMIN", "BlockReduceSum": "VCGADD", "BlockReduceMax": "VCGMAX",
-    "BlockReduceMin": "VCGMIN", "PairReduceSum": "VCPADD", "Duplicate": "VECTORDUP", "ArithProgression": "VADDS",
+    "BlockReduceMin": "VCGMAX", "PairReduceSum": "VCPADD", "Duplicate": "VECTORDUP", "ArithProgression": "VADDS",
     "Brcb": "VBRCB", "Copy": "VCOPY", "DataCopy": "VCOPY", "DataCopyBlocks": "VCOPY", "Gather": "VGATHER",
     "Gatherb": "VGATHERB", "GatherMask": "VREDUCEV2", "MrgSort": "VMRGSORT",
 }  # fmt: skip
-"""AscendC call -> measured instruction. ArithProgression runs as additions of a scalar; inferred."""
+"""AscendC call -> measured instruction. ArithProgression as additions of a scalar, BlockReduceMin as its Max: inferred."""
 
 ARITHMETIC = frozenset(
     "Add Sub Mul Max Min Div MulAddDst Adds Muls Maxs Mins LeakyRelu Axpy Exp Ln Sqrt Rsqrt Reciprocal Abs Relu "

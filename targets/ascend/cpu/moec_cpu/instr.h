@@ -6,6 +6,8 @@
 namespace moec_cpu {
 
 inline uint32_t g_launch = 0;
+inline void suggest_type(int type);
+inline void settle_type();
 
 /// A view of local memory: absolute byte address, and the bounds of the buffer it belongs to.
 struct LocalRef {
@@ -50,6 +52,7 @@ public:
         g_running.last = site;
         if (pipe == V && c.aic) wrong_core("a vector", "ASCEND_IS_AIV");
         if ((pipe == M || pipe == MTE1 || pipe == FIX) && !c.aic) wrong_core("a cube", "ASCEND_IS_AIC");
+        if (pipe != S) c.clock[pipe].join(c.clock[S]);  // issued after whatever the scalar unit has waited for
         acc_.time = ++c.now[pipe];
         acc_.site = intern_site(site, op);
         acc_.core = static_cast<uint16_t>(c.id);
@@ -159,6 +162,7 @@ public:
                 remember(i, x);
             });
         }
+        if (kind != Kind::Read) settle_type();
         if (kind != Kind::Read) a.mark(begin - a.begin, end - a.begin, true);
         return a;
     }
@@ -168,6 +172,7 @@ public:
 private:
     [[noreturn]] void wrong_core(const char* what, const char* guard) const
     {
+        suggest_type(c.aic ? KERNEL_TYPE_AIV_ONLY : KERNEL_TYPE_AIC_ONLY);
         fail("instruction on the wrong core", fmt("%s instruction runs on %s core; guard it with `if %s`", what,
                                                   c.aic ? "a cube" : "a vector", guard));
     }

@@ -17,6 +17,13 @@ struct Fiber {
     std::function<bool()> blocked_on;  // returns true when the core may go on
     std::string waiting;
     Site wait_site{"?", 0};
+
+    Fiber() = default;
+    Fiber(const Fiber&) = delete;
+    ~Fiber()
+    {
+        if (stack) munmap(stack, kStack + kPage);
+    }
 };
 
 /// Sets made so far by one core for one cross-core flag, not yet matched by its partners.
@@ -179,6 +186,7 @@ inline void run_fibers(Launch& l)
             if (f.done || (f.blocked_on && !f.blocked_on())) continue;
             resume(f);
             if (l.restart_as >= 0) return;
+            l.provisional = false;
             moved = true;
             if (f.done) --left;
         }

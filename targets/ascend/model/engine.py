@@ -1,0 +1,220 @@
+"""One core in time: the scalar unit issues in order, each pipe runs its instructions in order, flags order the pipes.
+
+All times are whole cycles. An instruction starts when it has been issued, its pipe is free and the flags its pipe waited
+for are raised; it frees its pipe after ``busy`` cycles and its result is usable ``latency`` later. A queue holds what was
+issued and has not started; the scalar unit stalls when it is full. Copies also need their share of the pools of device
+memory: they take what earlier copies have not reserved.
+
+Everything later than now can be read off ``canonical()``: the state with times relative to the scalar unit's and what is
+past set to 0. Two cores with equal canonical states behave alike from then on, shifted in time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moec.codegen.kernel_ir import PIPES
+
+QUEUED = PIPES[1:]
+"""Pipes with a queue: all but the scalar unit. An index into it names a pipe here."""
+
+POOLS = ("HBM", "L2")
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """An instruction as the engine takes it. ``pool`` has the cycles it needs of this core's share of each pool.
+
+    ``counts`` are (counter, amount) pairs added when it is issued.
+    """
+
+    pipe: int
+    busy: int
+    latency: int
+    pool: tuple[int, int]
+    counts: tuple[tuple[int, int], ...]
+    label: str = ""
+
+
+class Calendar:
+    """Reserved cycles of one core's share of a pool: disjoint intervals in order, touching ones joined."""
+
+    __slots__ = ("starts", "stops")
+
+    def __init__(self, intervals: Sequence[tuple[int, int]] = ()):
+        self.starts = [a for a, _ in intervals]
+        self.stops = [b for _, b in intervals]
+
+    def reserve(self, at: int, cycles: int) -> int:
+        """Takes the first ``cycles`` free cycles from ``at`` on; returns when the last of them ends."""
+        if cycles <= 0:
+            return at
+        starts, stops = self.starts, self.stops
+        i = bisect_right(stops, at)
+        first = i
+        start = now = at
+        left = cycles
+        while True:
+            if i < len(starts) and starts[i] <= now:
+                now = max(now, stops[i])
+                start = min(start, starts[i])
+                i += 1
+                continue
+            room = starts[i] - now if i < len(starts) else left
+            if room >= left:
+                now += left
+                break
+            left -= room
+            now = starts[i]
+        while i < len(starts) and starts[i] <= now:
+            i += 1
+        if first > 0 and stops[first - 1] == start:
+            first -= 1
+            start = starts[first]
+        stop = max(now, stops[i - 1]) if i > first else now
+        starts[first:i] = [start]
+        stops[first:i] = [stop]
+        return now
+
+    def after(self, now: int) -> tuple[tuple[int, int], ...]:
+        """Intervals that end after ``now``, relative to it."""
+        i = bisect_right(self.stops, now)
+        return tuple((max(0, a - now), b - now) for a, b in zip(self.starts[i:], self.stops[i:], strict=True))
+
+    def forget(self, now: int) -> None:
+        """Drops what ends before ``now``; nothing can start there any more."""
+        i = bisect_right(self.stops, now)
+        if i:
+            del self.starts[:i]
+            del self.stops[:i]
+
+
+class Deadlock(Exception):
+    """A pipe waits for an event that was never raised."""
+
+
+class Engine:
+    """The state of one core. ``counters`` is a flat list that ``Timed.counts`` add to; ``stalls`` are cycles that copies
+    waited for each pool beyond their own path."""
+
+    def __init__(self, depths: Sequence[int], counters: int):
+        n = len(QUEUED)
+        self.depths = list(depths)
+        self.now = 0
+        self.free = [0] * n
+        self.done = [0] * n
+        self.queue: list[list[int]] = [[] for _ in range(n)]
+        self.flags: dict[tuple[int, int, int], int] = {}
+        self.pools = [Calendar(), Calendar()]
+        self.busy = [0] * (n + 1)  # the last is the scalar unit's
+        self.stalls = [0] * len(POOLS)
+        self.counters = [0] * counters
+        self.record: list[tuple[int, int, int, str]] | None = None
+
+    def issue(self, instr: Timed, cycles: int) -> None:
+        """The scalar unit spends ``cycles`` and hands ``instr`` to its pipe."""
+        self.scalar(cycles)
+        pipe = instr.pipe
+        queue = self.queue[pipe]
+        if len(queue) >= self.depths[pipe]:
+            entry = queue[len(queue) - self.depths[pipe]]
+            if entry > self.now:
+                self.now = entry
+        start = self.free[pipe]
+        if start < self.now:
+            start = self.now
+        end = start + instr.busy
+        for i in (0, 1):
+            need = instr.pool[i]
+            if need:
+                ready = self.pools[i].reserve(start, need)
+                if ready > end:
+                    self.stalls[i] += ready - end
+                    end = ready
+        queue.append(start)
+        if len(queue) > self.depths[pipe]:
+            del queue[0]
+        self.free[pipe] = end
+        self.busy[pipe] += end - start
+        if end + instr.latency > self.done[pipe]:
+            self.done[pipe] = end + instr.latency
+        for counter, amount in instr.counts:
+            self.counters[counter] += amount
+        if self.record is not None:
+            self.record.append((pipe, start, end, instr.label))
+
+    def scalar(self, cycles: int) -> None:
+        """The scalar unit works for ``cycles``."""
+        self.now += cycles
+        self.busy[-1] += cycles
+
+    def set_flag(self, src: int, dst: int, event: int) -> None:
+        """Raises the event when ``src`` (-1: the scalar unit) has finished what it was given."""
+        at = self.now if src < 0 else max(self.now, self.done[src], self.free[src])
+        self.flags[src, dst, event] = at
+
+    def wait_flag(self, src: int, dst: int, event: int) -> None:
+        """``dst`` (-1: the scalar unit) goes on when the event is raised, and takes it down."""
+        at = self.flags.pop((src, dst, event), None)
+        if at is None:
+            raise Deadlock(f"{_name(dst)} waits for event {event} of {_name(src)}, which was not raised")
+        if dst < 0:
+            self.now = max(self.now, at)
+        elif at > self.free[dst]:
+            self.free[dst] = at
+
+    def barrier(self, pipe: int) -> None:
+        """Later instructions of ``pipe`` start after the results of earlier ones; -1 is all pipes and the scalar unit."""
+        if pipe < 0:
+            self.idle()
+        elif self.done[pipe] > self.free[pipe]:
+            self.free[pipe] = self.done[pipe]
+
+    def idle(self) -> int:
+        """The scalar unit waits for every pipe to finish; returns when."""
+        self.now = max(self.now, *self.done, *self.free)
+        return self.now
+
+    def end(self) -> int:
+        """When everything issued so far is finished."""
+        return max(self.now, *self.done, *self.free)
+
+    def canonical(self) -> tuple[Any, ...]:
+        """The state relative to ``now``; what can no longer matter is 0 or left out."""
+        now = self.now
+        return (
+            tuple(t - now if t > now else 0 for t in self.free),
+            tuple(t - now if t > now else 0 for t in self.done),
+            tuple(tuple(t - now for t in q if t > now) for q in self.queue),
+            tuple(sorted((k, t - now if t > now else 0) for k, t in self.flags.items())),
+            self.pools[0].after(now),
+            self.pools[1].after(now),
+        )
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        """Takes on a canonical state at the present ``now``; counters stay."""
+        now = self.now
+        free, done, queues, flags, hbm, l2 = state
+        self.free = [now + t for t in free]
+        self.done = [now + t for t in done]
+        self.queue = [[now + t for t in q] for q in queues]
+        self.flags = {k: now + t for k, t in flags}
+        self.pools = [Calendar([(now + a, now + b) for a, b in pool]) for pool in (hbm, l2)]
+
+    def totals(self) -> list[int]:
+        """All counters in one list: busy per pipe, stalls per pool, then the instruction counters."""
+        return [*self.busy, *self.stalls, *self.counters]
+
+    def add(self, totals: Sequence[int], times: int) -> None:
+        """Adds ``times`` times a difference of ``totals``."""
+        n, p = len(self.busy), len(self.busy) + len(self.stalls)
+        self.busy = [a + times * b for a, b in zip(self.busy, totals[:n], strict=True)]
+        self.stalls = [a + times * b for a, b in zip(self.stalls, totals[n:p], strict=True)]
+        self.counters = [a + times * b for a, b in zip(self.counters, totals[p:], strict=True)]
+
+
+def _name(pipe: int) -> str:
+    return "the scalar unit" if pipe < 0 else f"pipe {QUEUED[pipe]}"

@@ -1,0 +1,249 @@
+"""A kernel made ready to be timed: specialised to numbers, reduced to what time depends on, compiled to ``nodes``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from moec.codegen.instructions import INSTRUCTIONS
+from moec.codegen.kernel_ir import (
+    ITEMSIZE, PIPES, Assign, Barrier, Comment, CrossCoreSet, CrossCoreWait, For, GmRef, If, Instr, Kernel, Let, LoadScalar,
+    LocalRef, Ref, SetFlag, Stmt, StoreScalar, SyncAll, WaitFlag,
+)  # fmt: skip
+from moec.codegen.scalar import Bin, Expr, Scalar, binary
+from moec.targets.ascend.cost.vector import TWO_SOURCES, base_name
+from moec.targets.ascend.machine import Machine
+from moec.targets.ascend.model.effects import Analysis, Effect
+from moec.targets.ascend.model.nodes import (
+    BarrierNode, BranchNode, FlagNode, InstrNode, LetNode, LoopNode, Node, Program, SyncNode, Unit, syncs,
+)  # fmt: skip
+from moec.targets.ascend.model.terms import (
+    CORE_NAMES, Root, Slots, constant_term, exact, load_of, modulo, substitute, unique, variables,
+)  # fmt: skip
+
+PIPE_INDEX = {name: i - 1 for i, name in enumerate(PIPES)}
+"""Engine index of each pipe; the scalar unit is -1."""
+BANK_SPAN = 512
+"""Bytes after which the bank groups of UB repeat (16 groups of 32 bytes)."""
+COUNTED = ("u8", "u16", "u32", "u64", "i32", "bool")
+"""Parameter kinds that a cost may depend on; values and names do not enter it."""
+
+
+def compile_kernel(
+    kernel: Kernel, machine: Machine, args: Mapping[str, int], cores: int, read: Callable[[str, int], int | float]
+) -> Program:
+    """``kernel`` for given arguments and number of cores; ``read`` gives device data by (tensor, element)."""
+    known: dict[str, Scalar] = {f"arg.{name}": value for name, value in args.items()}
+    known["core.num"] = cores
+    body = tuple(_specialise(s, known) for s in kernel.body)
+    return _Compiler(kernel, machine, body, read).program()
+
+
+def _specialise(stmt: Stmt, known: Mapping[str, Scalar]) -> Stmt:
+    def sub(s: Scalar) -> Scalar:
+        return substitute(s, known)
+
+    def ref(r: Ref) -> Ref:
+        if isinstance(r, GmRef):
+            return replace(r, offset=sub(r.offset))
+        return replace(r, slot=sub(r.slot), offset=sub(r.offset))
+
+    if isinstance(stmt, Instr):
+        params = tuple((k, sub(v) if isinstance(v, Expr) else v) for k, v in stmt.params)
+        return Instr(stmt.op, tuple(ref(r) for r in stmt.operands), params)
+    if isinstance(stmt, For):
+        inner = tuple(_specialise(s, known) for s in stmt.body)
+        return For(stmt.var, sub(stmt.start), sub(stmt.stop), sub(stmt.step), inner)
+    if isinstance(stmt, If):
+        then, other = (tuple(_specialise(s, known) for s in part) for part in (stmt.then, stmt.orelse))
+        return If(sub(stmt.cond), then, other)
+    if isinstance(stmt, (Let, Assign)):
+        return replace(stmt, value=sub(stmt.value))
+    if isinstance(stmt, LoadScalar):
+        return LoadScalar(stmt.var, ref(stmt.ref))
+    if isinstance(stmt, (SetFlag, WaitFlag, CrossCoreSet, CrossCoreWait)):
+        return replace(stmt, id=sub(stmt.id))
+    return stmt
+
+
+def walk(stmts: Sequence[Stmt]) -> Iterator[Stmt]:
+    """Every statement, outer before inner."""
+    for stmt in stmts:
+        yield stmt
+        if isinstance(stmt, For):
+            yield from walk(stmt.body)
+        elif isinstance(stmt, If):
+            yield from walk(stmt.then)
+            yield from walk(stmt.orelse)
+
+
+class _Compiler:
+    def __init__(
+        self, kernel: Kernel, machine: Machine, body: tuple[Stmt, ...], read: Callable[[str, int], int | float]
+    ):
+        self.kernel, self.machine, self.body = kernel, machine, body
+        self.buffers = {b.name: b for b in kernel.buffers}
+        index = {name: i for i, name in enumerate(CORE_NAMES.values())}
+        for stmt in walk(body):
+            name = stmt.var if isinstance(stmt, For) else stmt.var.name if isinstance(stmt, (Let, LoadScalar)) else ""
+            if name:
+                index.setdefault(name, len(index))
+        self.slots = Slots(index, read)
+        self.uids = 0
+        self.nodes: list[InstrNode] = []
+        self.line = int(machine["memory.line"])
+        self.analysis = Analysis(
+            {s: self._instruction_roots(s) for s in walk(body) if isinstance(s, Instr)}, frozenset()
+        )
+        self.analysis.relevant = self._relevant()
+
+    def program(self) -> Program:
+        main = self._unit(self._block(self.body), self.analysis.block(self.body))
+        gm = tuple(p.name for p in self.kernel.params)
+        paths = tuple(sorted({n.path for n in self.nodes if n.path}))
+        dtypes = tuple(sorted({n.dtypes["a"] for n in self.nodes if n.spec.name == "Mmad"}))
+        core = {which: self.slots.index[name] for which, name in CORE_NAMES.items()}
+        return Program(main, len(self.slots.index), core, gm, paths, dtypes, tuple(self.nodes))
+
+    # -- what time depends on
+
+    def _instruction_roots(self, instr: Instr) -> tuple[Root, ...]:
+        names, exprs, _ = self._numbers(instr)
+        roots = [r for e in exprs[: len(names)] for r in exact(e)]
+        for e in exprs[len(names) :]:
+            root = modulo(e.a, e.b) if isinstance(e, Bin) and isinstance(e.b, int) else None
+            roots += [root] if root is not None else []
+        return unique(roots)
+
+    def _numbers(self, instr: Instr) -> tuple[tuple[str, ...], tuple[Scalar, ...], bool]:
+        """Names and scalars of the run-time parameters, then device offset and bank distance; whether banks matter."""
+        spec = INSTRUCTIONS[instr.op]
+        kinds = {p.name: p.kind for p in spec.params}
+        run_time = [(k, v) for k, v in instr.params if isinstance(v, Expr) and kinds[k] in COUNTED]
+        offset: Scalar = 0
+        for ref in instr.operands:
+            if isinstance(ref, GmRef):
+                offset = _mod(binary("*", ref.offset, ITEMSIZE[ref.dtype]), self.line)
+        distance: Scalar = 0
+        banked = base_name(instr.op) in TWO_SOURCES
+        if banked:
+            sources = [
+                r for o, r in zip(spec.operands, instr.operands, strict=True) if o.name in ("src0", "src1")
+            ]
+            banked = len(sources) == 2
+            if banked:
+                a, b = (self._address(r) for r in sources)
+                distance = _mod(binary("-", a, b), BANK_SPAN) if a != b else -1
+        names = tuple(k for k, _ in run_time)
+        return names, (*(v for _, v in run_time), offset, distance), banked
+
+    def _address(self, ref: Ref) -> Scalar:
+        assert isinstance(ref, LocalRef)
+        b = self.buffers[ref.buffer]
+        inner = binary("*", ref.offset, ITEMSIZE[ref.dtype])
+        return binary("+", binary("+", b.offset, binary("*", ref.slot, b.slot_bytes)), inner)
+
+    def _relevant(self) -> frozenset[str]:
+        seeds: set[str] = set()
+        for roots in self.analysis.instruction_roots.values():
+            for root in roots:
+                seeds |= variables(root.expr)
+        for stmt in walk(self.body):
+            if isinstance(stmt, For):
+                seeds |= variables(stmt.start) | variables(stmt.stop) | variables(stmt.step)
+            elif isinstance(stmt, If):
+                seeds |= variables(stmt.cond)
+            elif isinstance(stmt, (SetFlag, WaitFlag, CrossCoreSet, CrossCoreWait)):
+                seeds |= variables(stmt.id)
+        before = -1
+        while len(seeds) != before:
+            before = len(seeds)
+            for stmt in walk(self.body):
+                if isinstance(stmt, (Let, Assign, LoadScalar)) and stmt.var.name in seeds:
+                    value = load_of(stmt.ref) if isinstance(stmt, LoadScalar) else stmt.value
+                    seeds |= variables(value)
+        return frozenset(seeds)
+
+    # -- nodes
+
+    def _uid(self) -> int:
+        self.uids += 1
+        return self.uids
+
+    def _unit(self, nodes: tuple[Node, ...], effect: Effect, waits: bool = False) -> Unit:
+        out = tuple(self.slots.index[name] for name in effect.out)
+        return Unit(self._uid(), nodes, self.slots.key(effect.key()), out, waits or any(syncs(n) for n in nodes))
+
+    def _block(self, stmts: Sequence[Stmt]) -> tuple[Node, ...]:
+        return tuple(node for stmt in stmts for node in self._node(stmt))
+
+    def _node(self, stmt: Stmt) -> Iterator[Node]:
+        compile_ = self.slots.compile
+        op = int(self.machine["scalar.op"])
+        if isinstance(stmt, Instr):
+            yield self._instruction(stmt)
+        elif isinstance(stmt, (SetFlag, WaitFlag)):
+            raises = isinstance(stmt, SetFlag)
+            yield FlagNode(raises, PIPE_INDEX[stmt.src], PIPE_INDEX[stmt.dst], compile_(stmt.id))
+        elif isinstance(stmt, Barrier):
+            yield BarrierNode(PIPE_INDEX.get(stmt.pipe, -1))
+        elif isinstance(stmt, (Let, Assign)):
+            yield self._let(stmt.var.name, stmt.value, op)
+        elif isinstance(stmt, LoadScalar):
+            where = "load_gm" if isinstance(stmt.ref, GmRef) else "load_local"
+            yield self._let(stmt.var.name, load_of(stmt.ref), int(self.machine[f"scalar.{where}"]))
+        elif isinstance(stmt, StoreScalar):
+            yield LetNode(-1, None, int(self.machine["scalar.store"]))
+        elif isinstance(stmt, For):
+            yield self._loop(stmt)
+        elif isinstance(stmt, If):
+            yield LetNode(-1, None, op)
+            then, orelse = self._block(stmt.then), self._block(stmt.orelse)
+            yield BranchNode(compile_(stmt.cond), then, orelse, any(syncs(n) for n in (*then, *orelse)))
+        elif isinstance(stmt, SyncAll):
+            yield SyncNode("all")
+        elif isinstance(stmt, CrossCoreSet):
+            yield SyncNode("set", stmt.mode, PIPE_INDEX[stmt.pipe], compile_(stmt.id))
+        elif isinstance(stmt, CrossCoreWait):
+            yield SyncNode("wait", id=compile_(stmt.id))
+        else:
+            assert isinstance(stmt, Comment)
+
+    def _let(self, name: str, value: Scalar, cycles: int) -> LetNode:
+        if name not in self.analysis.relevant:
+            return LetNode(-1, None, cycles)
+        return LetNode(self.slots.index[name], self.slots.compile(value), cycles)
+
+    def _loop(self, stmt: For) -> LoopNode:
+        effect = self.analysis.block(stmt.body)
+        step = LetNode(-1, None, int(self.machine["scalar.op"]))
+        body = self._unit((step, *self._block(stmt.body)), effect)
+        steady = not any(stmt.var in variables(root.expr) for root in effect.key())
+        whole = self._unit((), self.analysis.loop(stmt), body.syncs)
+        bounds = self.slots.compile(stmt.start, stmt.stop, stmt.step)
+        return LoopNode(self.slots.index[stmt.var], bounds, body, whole, steady, body.syncs)
+
+    def _instruction(self, stmt: Instr) -> InstrNode:
+        spec = INSTRUCTIONS[stmt.op]
+        dtypes = {o.name: r.dtype for o, r in zip(spec.operands, stmt.operands, strict=True)}
+        spaces = {
+            o.name: "GM" if isinstance(r, GmRef) else self.buffers[r.buffer].space
+            for o, r in zip(spec.operands, stmt.operands, strict=True)
+        }
+        gm = [(o, r) for o, r in zip(spec.operands, stmt.operands, strict=True) if isinstance(r, GmRef)]
+        names, numbers, banked = self._numbers(stmt)
+        fixed = {k: v if not isinstance(v, Expr) else 0 for k, v in stmt.params}
+        node = InstrNode(
+            self._uid(), spec, dtypes, spec.path_of(spaces) if not isinstance(spec.pipe, str) else "",
+            PIPE_INDEX[spec.pipe_of(spaces)], gm[0][1].tensor if gm else "", fixed, names, self.slots.compile(*numbers),
+            banked, bool(gm) and "w" in gm[0][0].role,
+        )  # fmt: skip
+        self.nodes.append(node)
+        return node
+
+
+def _mod(expr: Scalar, modulus: int) -> Scalar:
+    """``expr % modulus`` without the terms that the modulus removes."""
+    root = modulo(expr, modulus)
+    constant = constant_term(expr) % modulus
+    return constant if root is None else binary("%", binary("+", root.expr, constant), modulus)

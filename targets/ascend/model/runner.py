@@ -1,0 +1,226 @@
+"""Runs a compiled kernel on one core: exactly, and quickly where it repeats.
+
+A unit (a loop body or a whole loop) run with the same key in the same canonical state does the same, shifted in time. Its
+outcome is kept: cycles, the state after, counters, variables assigned. Where a loop's body does not depend on the loop
+variable, a state that comes back makes the loop periodic, and the rest is multiplied out. Both are exact; without
+``remember`` everything is simulated, and the results are equal (tests/cost).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from moec.targets.ascend.model.engine import Engine, Timed
+from moec.targets.ascend.model.nodes import (
+    BarrierNode, BranchNode, FlagNode, InstrNode, LetNode, LoopNode, Node, Program, SyncNode, Unit,
+)  # fmt: skip
+from moec.targets.ascend.model.terms import Values
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a unit did: cycles passed, id of the state after, differences of the totals, values assigned."""
+
+    cycles: int
+    state: int
+    totals: list[int]
+    out: tuple[int | float, ...]
+
+
+@dataclass
+class Memory:
+    """What all cores of one simulation share: outcomes by (unit, key, state), and the states by id."""
+
+    outcomes: dict[tuple[int, tuple[Any, ...], int], Outcome] = field(default_factory=dict)
+    ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    states: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def intern(self, state: tuple[Any, ...]) -> int:
+        """The id of a canonical state."""
+        found = self.ids.get(state)
+        if found is None:
+            found = self.ids[state] = len(self.states)
+            self.states.append(state)
+        return found
+
+
+class Costs(Protocol):
+    """Gives the engine's form of an instruction for the numbers its cost depends on."""
+
+    def timed(self, node: InstrNode, key: tuple[Any, ...]) -> Timed:
+        """The instruction ``node`` with the numbers ``key``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a core says to the others: it has reached SyncAll (``all``), sets a cross-core flag (``set``: ``mode``, ``id``)
+    or waits for one (``wait``: ``id``). ``at`` is when, in cycles of its own clock."""
+
+    kind: str
+    at: int
+    mode: int = 0
+    id: int = 0
+
+
+Talk = Generator[Message, int, None]
+"""A core's run: yields messages; is sent the cycle at which it may go on."""
+
+
+class Runner:
+    """One core running one program. ``issue`` and ``flag`` are the scalar unit's cycles for an instruction and a flag."""
+
+    def __init__(
+        self, program: Program, engine: Engine, costs: Costs, issue: int, flag: int, memory: Memory | None,
+        core: dict[str, int],
+    ):  # fmt: skip
+        self.program, self.engine, self.costs, self.memory = program, engine, costs, memory
+        self.issue, self.flag = issue, flag
+        self.values: Values = [0] * program.slots
+        for which, number in core.items():
+            self.values[program.core_slots[which]] = number
+        self._state: int | None = None  # id of the present canonical state, where known
+        self._live = True  # whether the engine's fields hold it
+
+    def run(self) -> Talk:
+        """The whole program; only kernels that synchronise cores yield."""
+        if self.program.main.syncs:
+            yield from self._talk(self.program.main.nodes)
+        else:
+            self._unit(self.program.main, partial(self._block, self.program.main.nodes))
+        self._wake()
+
+    # -- state
+
+    def _wake(self) -> None:
+        """Makes the engine's fields hold the present state, about to change."""
+        if not self._live:
+            assert self.memory is not None and self._state is not None
+            self.engine.restore(self.memory.states[self._state])
+            self._live = True
+        self._state = None
+
+    def _known(self, memory: Memory) -> int:
+        if self._state is None:
+            self._state = memory.intern(self.engine.canonical())
+        return self._state
+
+    def _apply(self, outcome: Outcome, times: int = 1) -> None:
+        self.engine.now += outcome.cycles * times
+        self.engine.add(outcome.totals, times)
+        self._state = outcome.state
+        self._live = False
+
+    # -- running
+
+    def _unit(self, unit: Unit, run: Callable[[], None]) -> None:
+        """Runs a unit by ``run``, unless its outcome from here is known."""
+        memory, engine = self.memory, self.engine
+        if memory is None or unit.syncs:
+            run()
+            return
+        key = (unit.uid, unit.key(self.values), self._known(memory))
+        outcome = memory.outcomes.get(key)
+        if outcome is None:
+            start, before = engine.now, engine.totals()
+            run()
+            totals = [b - a for a, b in zip(before, engine.totals(), strict=True)]
+            out = tuple(self.values[slot] for slot in unit.out)
+            memory.outcomes[key] = Outcome(engine.now - start, self._known(memory), totals, out)
+            return
+        self._apply(outcome)
+        for slot, value in zip(unit.out, outcome.out, strict=True):
+            self.values[slot] = value
+
+    def _block(self, nodes: tuple[Node, ...]) -> None:
+        for node in nodes:
+            self._node(node)
+
+    def _node(self, node: Node) -> None:
+        engine = self.engine
+        if isinstance(node, LoopNode):
+            self._unit(node.whole, partial(self._loop, node))
+        elif isinstance(node, BranchNode):
+            self._block(node.then if node.cond(self.values)[0] else node.orelse)
+        elif isinstance(node, LetNode):
+            if node.cycles:
+                self._wake()
+                engine.scalar(node.cycles)
+            if node.value is not None:
+                self.values[node.slot] = node.value(self.values)[0]
+        else:
+            self._wake()
+            if isinstance(node, InstrNode):
+                timed = self.costs.timed(node, node.key(self.values))
+                if node.pipe < 0:
+                    engine.scalar(self.issue)
+                elif timed.busy or timed.counts:
+                    engine.issue(timed, self.issue)
+            elif isinstance(node, FlagNode):
+                engine.scalar(self.flag)
+                (engine.set_flag if node.raises else engine.wait_flag)(node.src, node.dst, node.id(self.values)[0])
+            elif isinstance(node, BarrierNode):
+                engine.barrier(node.pipe)
+
+    def _loop(self, node: LoopNode) -> None:
+        trips = range(*node.bounds(self.values))
+        body, values, memory = node.body, self.values, self.memory
+        run = partial(self._block, body.nodes)
+        if memory is None or not node.steady or len(trips) < 4:
+            for number in trips:
+                values[node.slot] = number
+                self._unit(body, run)
+            return
+        seen: dict[tuple[Any, ...], tuple[int, int, list[int]]] = {}
+        i = 0
+        while i < len(trips):
+            where = (self._known(memory), *(values[slot] for slot in body.out))
+            if where in seen:
+                first, then, totals = seen[where]
+                times = (len(trips) - i) // (i - first)
+                if times:
+                    difference = [b - a for a, b in zip(totals, self.engine.totals(), strict=True)]
+                    self._apply(Outcome(self.engine.now - then, where[0], difference, ()), times)
+                    i += times * (i - first)
+                seen = {}
+                if i == len(trips):
+                    break
+            else:
+                seen[where] = (i, self.engine.now, self.engine.totals())
+            values[node.slot] = trips[i]
+            self._unit(body, run)
+            i += 1
+        if len(trips):
+            values[node.slot] = trips[-1]
+
+    # -- several cores
+
+    def _talk(self, nodes: tuple[Node, ...]) -> Talk:
+        for node in nodes:
+            if isinstance(node, SyncNode):
+                yield from self._sync(node)
+            elif isinstance(node, BranchNode) and node.syncs:
+                yield from self._talk(node.then if node.cond(self.values)[0] else node.orelse)
+            elif isinstance(node, LoopNode) and node.syncs:
+                for number in range(*node.bounds(self.values)):
+                    self.values[node.slot] = number
+                    yield from self._talk(node.body.nodes)
+            else:
+                self._node(node)
+
+    def _sync(self, node: SyncNode) -> Talk:
+        self._wake()
+        engine = self.engine
+        if node.kind == "all":
+            engine.now = yield Message("all", engine.idle())
+            return
+        assert node.id is not None
+        number = int(node.id(self.values)[0])
+        if node.kind == "set":
+            at = engine.now if node.pipe < 0 else max(engine.now, engine.done[node.pipe], engine.free[node.pipe])
+            yield Message("set", at, node.mode, number)
+        else:
+            engine.now = max(engine.now, (yield Message("wait", engine.now, id=number)))

@@ -1,0 +1,54 @@
+"""Device data that a kernel's scalars are read from: what the simulation needs to know of values.
+
+Expert counts decide loop bounds; where the caller gives none they are balanced: every expert gets the same number of rows,
+the first ones one more where that does not come out even. Anything else that is read and not given is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from moec.codegen.kernel_ir import GmTensor, Kernel
+from moec.codegen.scalar import Env, evaluate
+
+COUNTS_ROLE = "counts"
+
+
+def balanced(rows: int, experts: int) -> tuple[int, ...]:
+    """Rows per expert when ``rows`` are spread as evenly as they go, larger shares first."""
+    share, extra = divmod(rows, experts) if experts else (0, 0)
+    return tuple(share + (i < extra) for i in range(experts))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """``data``: values by parameter name. ``rows``: routed rows in all, to balance counts that are not given; where it is
+    None too, the leading dim of the kernel's first 2-D activation."""
+
+    data: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    rows: int | None = None
+
+    def tables(self, kernel: Kernel, args: Mapping[str, int]) -> dict[str, Sequence[int]]:
+        """The values of each parameter that the kernel may read scalars from."""
+        tables: dict[str, Sequence[int]] = {}
+        for p in kernel.params:
+            if p.name in self.data:
+                tables[p.name] = self.data[p.name]
+            elif p.role == COUNTS_ROLE and p.direction == "in":
+                tables[p.name] = balanced(self._rows(kernel, args), shape_of(p, args)[-1])
+        return tables
+
+    def _rows(self, kernel: Kernel, args: Mapping[str, int]) -> int:
+        if self.rows is not None:
+            return self.rows
+        for p in kernel.params:
+            if p.role == "activation" and len(p.shape) == 2:
+                return shape_of(p, args)[0]
+        return 0
+
+
+def shape_of(p: GmTensor, args: Mapping[str, int]) -> tuple[int, ...]:
+    """The numbers of a parameter's shape."""
+    env = Env({}, args, {})
+    return tuple(int(evaluate(d, env)) for d in p.shape)
