@@ -129,7 +129,7 @@ class Rule:
         lines.append("  " + " ; ".join(map(str, self.before)))
         example = self.cases[0]
         try:
-            after = self.instantiate(example.types(self.dtypes[0]), example.attrs).after
+            after = self.instantiate(example.types(self.dtypes[0]), example.for_dtype(self.dtypes[0])).after
             lines.append("  => " + " ; ".join(map(str, after)) + f"    where {example.text}")
         except NoMatch as refused:
             raise ValueError(f"rule {self.name} refuses its own first case: {refused.reason}") from refused

@@ -105,20 +105,20 @@ class Term:
 
 
 class Splat(Term):
-    """A constant all of whose elements are ``value`` (a number, or an ``AttrVar`` that binds it), of ``like``'s dtype.
+    """A constant all of whose elements are ``value`` (a number, or an ``AttrVar`` that binds it), of ``like``('s dtype).
 
     As a pattern it takes a constant of any shape; built, it is a scalar.
     """
 
     __slots__ = ("value", "like")
 
-    def __init__(self, value: Number | AttrVar, like: Term):
+    def __init__(self, value: Number | AttrVar, like: Term | DType):
         super().__init__(None, 0, str(value))
         self.value, self.like = value, like
 
     @property
     def type(self) -> TensorType:
-        return TensorType(self.like.dtype, ())
+        return TensorType(self.like if isinstance(self.like, DType) else self.like.dtype, ())
 
 
 class Apply:
@@ -175,8 +175,8 @@ def _apply(op: str, operands: Sequence[Term | Number | None], attrs: dict[str, A
     return Apply(definition, tuple(terms), ordered).results
 
 
-def splat(value: Number | AttrVar, like: Term) -> Splat:
-    """A constant all of whose elements are ``value``, of ``like``'s dtype."""
+def splat(value: Any, like: Term | DType) -> Splat:
+    """A constant all of whose elements are ``value``, a number or an attribute, of the dtype ``like`` or of its dtype."""
     return Splat(value, like)
 
 
