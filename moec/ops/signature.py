@@ -52,7 +52,7 @@ class Attr:
 
     def accepts(self, value: Any) -> bool:
         """Whether ``value`` is of this attribute's kind."""
-        return (self.optional and value is None) or _KINDS[self.kind](value)
+        return (self.optional and value is None) or KINDS[self.kind](value)
 
 
 def _is_int(v: Any) -> bool:
@@ -67,7 +67,7 @@ def _is_float(v: Any) -> bool:
     return isinstance(v, float)
 
 
-_KINDS: dict[str, Any] = {
+KINDS: dict[str, Any] = {
     "int": _is_int,
     "float": _is_float,
     "bool": lambda v: isinstance(v, bool),
@@ -147,7 +147,7 @@ def _pattern(text: str) -> Pattern:
 def _attr(text: str) -> Attr:
     name, _, rest = text.partition(":")
     kind, _, default = (s.strip() for s in rest.partition("="))
-    if kind.rstrip("?") not in _KINDS:
+    if kind.rstrip("?") not in KINDS:
         raise ValueError(f"unknown attribute kind '{kind}' in '{text}'")
     value = ast.literal_eval(default) if default else MISSING
     return Attr(name.strip(), kind.rstrip("?"), kind.endswith("?"), value)

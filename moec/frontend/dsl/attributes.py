@@ -11,15 +11,23 @@ from moec.ops.registry import OpDef
 from moec.ops.signature import Attr
 
 KIND_TEXT = {
-    "int": "an integer", "float": "a number", "bool": "true or false", "str": "a string", "dtype": "a dtype", "dim": "a dimension",
-    "dims": "a list of dimensions", "ints": "a list of integers", "floats": "a list of numbers", "strs": "a list of strings",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a string",
+    "dtype": "a dtype",
+    "dim": "a dimension",
+    "dims": "a list of dimensions",
+    "ints": "a list of integers",
+    "floats": "a list of numbers",
+    "strs": "a list of strings",
     "tensor": "a tensor known at compile time",
-}  # fmt: skip
+}
 """How each kind of attribute is called in messages."""
 
 
 def converted(attr: Attr, item: Item) -> Any:
-    """``item`` as a value of the attribute's kind; an integer is fine where a float is wanted. ValueError says what is."""
+    """``item`` as a value of the attribute's kind; an integer serves as a float. ValueError says what is wanted."""
     if attr.kind == "float" and isinstance(item, int) and not isinstance(item, bool):
         item = float(item)
     if attr.kind == "floats" and isinstance(item, tuple):
@@ -31,7 +39,9 @@ def converted(attr: Attr, item: Item) -> Any:
 
 
 def attribute(op: OpDef, attr: Attr, item: Item, operands: Sequence[Item]) -> Any:
-    """The value of one attribute of an op; a negative axis counts from the end of operand x. ValueError says what is wrong."""
+    """The value of one attribute of an op; a negative axis counts from the end of operand x. ValueError says what is
+    wrong.
+    """
     value = converted(attr, item)
     if attr.name == "axis" and attr.kind == "int":
         return _axis(op, value, operands)

@@ -1,6 +1,7 @@
 """Lowering of calls: ops by their declarations, functions of the file, and the built-in functions.
 
-Nothing about any op is repeated here: operand order, operand and attribute names, attribute kinds and result names are the registry's.
+Nothing about any op is repeated here: operand order, operand and attribute names, attribute kinds and result names are
+the registry's.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from typing import Any
 
 from moec.diagnostics import suggest
 from moec.frontend.dsl import tree as t
+from moec.frontend.dsl.attributes import attribute
 from moec.frontend.dsl.expr import EVALUATE, as_tensor, emit, tensor_or_number
 from moec.frontend.dsl.functions import Arguments, call_function
 from moec.frontend.dsl.literal import array
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import Scope
 from moec.frontend.dsl.values import BUILTINS, UNKNOWN, Item, Record, call_builtin, kind_of
-from moec.frontend.dsl.attributes import attribute
 from moec.ir.graph import Value
 from moec.ir.types import BOOL, DType
 from moec.ops.registry import OPS, OpDef
@@ -51,10 +52,14 @@ def arguments(expr: t.Call, scope: Scope) -> Arguments:
         elif record is UNKNOWN:
             given.incomplete = True
         else:
-            scope.wrong(spread.at, f"'**' spreads a record, not {kind_of(record)}", "write name = {attribute = value, ...} and spread name")
+            scope.wrong(
+                spread.at,
+                f"'**' spreads a record, not {kind_of(record)}",
+                "write name = {attribute = value, ...} and spread name",
+            )
             given.incomplete = True
-    for name, value in expr.keywords:
-        _keyword(given, name.text, name.at, tensor_or_number(value, scope), scope)
+    for keyword, value in expr.keywords:
+        _keyword(given, keyword.text, keyword.at, tensor_or_number(value, scope), scope)
     return given
 
 
@@ -81,11 +86,12 @@ def _call_op(op: OpDef, expr: t.Call, given: Arguments, scope: Scope) -> Item:
     attrs = _attributes(op, expr, given, operands, scope)
     if len(scope.program.report.problems) > problems or given.incomplete or given.has_unknown():
         return UNKNOWN
-    return emit(op.name, _tensors(op, operands, expr, scope), attrs, expr.at, scope)
+    tensors = _tensors(op, operands, expr, scope)
+    return UNKNOWN if tensors is None else emit(op.name, tensors, attrs, expr.at, scope)
 
 
 def _operands(op: OpDef, expr: t.Call, given: Arguments, scope: Scope) -> list[Item]:
-    """The operands in declared order, None where absent: given by place, or by name (the optional ones of a long list)."""
+    """The operands in declared order, given by place or by name; None where absent."""
     declared = op.signature.operands
     if op.signature.variadic:
         return [item for _, item in given.places]
@@ -93,7 +99,9 @@ def _operands(op: OpDef, expr: t.Call, given: Arguments, scope: Scope) -> list[I
     if len(given.places) > len(declared):
         wanted = ", ".join(names) or "none"
         at = given.places[len(declared)][0]
-        scope.wrong(at, f"{op.name} takes {len(declared)} operands ({wanted}), {len(given.places)} given", _attribute_hint(op))
+        scope.wrong(
+            at, f"{op.name} takes {len(declared)} operands ({wanted}), {len(given.places)} given", _attribute_hint(op)
+        )
     operands: list[Item] = [item for _, item in given.places[: len(declared)]]
     for operand in declared[len(operands) :]:
         at, item = given.keywords.get(operand.name, (expr.at, None))
@@ -121,11 +129,17 @@ def _attributes(op: OpDef, expr: t.Call, given: Arguments, operands: list[Item],
                 except ValueError as error:
                     scope.wrong(at, f"{op.name}: attribute '{name}' {error}")
         elif name not in names:
-            scope.wrong(at, f"{op.name} has no operand or attribute '{name}'", suggest(name, [*op.attrs, *names]) or _known(op))
+            scope.wrong(
+                at, f"{op.name} has no operand or attribute '{name}'", suggest(name, [*op.attrs, *names]) or _known(op)
+            )
     missing = [n for n, a in op.attrs.items() if a.default is MISSING and n not in given.keywords]
     if missing and not given.incomplete:
         plural = "attributes are" if len(missing) > 1 else "attribute is"
-        scope.wrong(expr.at, f"{op.name}: {plural} missing: {', '.join(missing)}", "every attribute is given; none has a silent default")
+        scope.wrong(
+            expr.at,
+            f"{op.name}: {plural} missing: {', '.join(missing)}",
+            "every attribute is given; none has a silent default",
+        )
     return attrs
 
 
@@ -133,11 +147,13 @@ def _known(op: OpDef) -> str:
     return f"attributes are: {', '.join(op.attrs)}" if op.attrs else f"{op.name} has no attributes"
 
 
-def _tensors(op: OpDef, operands: list[Item], expr: t.Call, scope: Scope) -> list[Any]:
-    """Operands as tensors. Elementwise ops take numbers too, as tensors of the dtype that their (non-bool) tensors have."""
+def _tensors(op: OpDef, operands: list[Item], expr: t.Call, scope: Scope) -> list[Any] | None:
+    """Operands as tensors. Elementwise ops take numbers too, as tensors of the dtype that their (non-bool) tensors
+    have.
+    """
     tensors = [o for o in operands if isinstance(o, Value)]
     like = next((v for v in tensors if v.type.dtype is not BOOL), tensors[0] if tensors else None)
-    result = []
+    result: list[Item] = []
     for i, operand in enumerate(operands):
         if isinstance(operand, (Value, type(None))):
             result.append(operand)
@@ -145,8 +161,10 @@ def _tensors(op: OpDef, operands: list[Item], expr: t.Call, scope: Scope) -> lis
             result.append(as_tensor(operand, like.type.dtype, _place(expr, i), scope))
         else:
             todo = "write tensor(NUMBERS, DTYPE)" if not isinstance(operand, (str, DType, Record)) else ""
-            result.append(scope.wrong(_place(expr, i), f"{op.name}: an operand is a tensor, not {kind_of(operand)}", todo))
-    return result if UNKNOWN not in result else []
+            result.append(
+                scope.wrong(_place(expr, i), f"{op.name}: an operand is a tensor, not {kind_of(operand)}", todo)
+            )
+    return None if UNKNOWN in result else result
 
 
 def _place(expr: t.Call, index: int) -> Span:
@@ -162,9 +180,9 @@ def _call_builtin(expr: t.Call, given: Arguments, scope: Scope) -> Item:
         return UNKNOWN
     try:
         if expr.fn != "tensor":
-            return call_builtin(expr.fn, *items, scope.program.module.symbols)
+            return call_builtin(expr.fn, items[0], items[1], scope.program.module.symbols)
         if not isinstance(items[1], DType):
             raise ValueError(f"the second argument is a dtype, not {kind_of(items[1])}")
-        return emit("constant", [], {"value": array(*items)}, expr.at, scope)
+        return emit("constant", [], {"value": array(items[0], items[1])}, expr.at, scope)
     except ValueError as error:
         return scope.wrong(expr.at, f"{expr.fn}: {error}")

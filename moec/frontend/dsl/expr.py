@@ -9,7 +9,7 @@ from moec.diagnostics import suggest
 from moec.frontend.dsl import tree as t
 from moec.frontend.dsl.literal import scalar
 from moec.frontend.dsl.report import Span
-from moec.frontend.dsl.scope import MAX_DEPTH, Scope
+from moec.frontend.dsl.scope import MAX_DEPTH, Scope, article
 from moec.frontend.dsl.values import (
     MAX_DIM_TEXT,
     UNKNOWN,
@@ -28,9 +28,23 @@ from moec.ops.build import make_node
 from moec.ops.registry import OPS
 
 INFIX = {
-    "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "**": "pow", "@": "matmul", "&": "and", "|": "or", "^": "xor",
-    "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
-}  # fmt: skip
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "/": "div",
+    "%": "mod",
+    "**": "pow",
+    "@": "matmul",
+    "&": "and",
+    "|": "or",
+    "^": "xor",
+    "==": "eq",
+    "!=": "ne",
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
+}
 """The op that each operator means between tensors."""
 
 _MEMBERS = ("T", "shape", "dtype")
@@ -113,8 +127,11 @@ def _name(expr: t.Name, scope: Scope) -> Item:
         return scope.wrong(expr.at, f"unknown name '{expr.text}'", suggest(expr.text, scope.visible()))
     found.read = True
     if isinstance(found.item, Value) and expr.text not in scope.names:
-        todo = f"give it to the function as a parameter: {expr.text}: {scope.program.spelling.type(found.item.type, found.item).split(' = ')[0]}"
-        return scope.wrong(expr.at, f"'{expr.text}' is {found.what} of the file; a function sees only its parameters", todo)
+        type_ = scope.program.spelling.declared.get(found.item, str(found.item.type))
+        todo = f"give it to the function as a parameter: {expr.text}: {type_}"
+        return scope.wrong(
+            expr.at, f"'{expr.text}' is {article(found.what)} of the file; a function sees only its parameters", todo
+        )
     return found.item
 
 
@@ -179,7 +196,10 @@ def _apply(expr: t.Binary, left: Item, scope: Scope) -> Item:
     op = INFIX[expr.op]
     if "elementwise" in OPS[op].traits:
         like = left if isinstance(left, Value) else right
-        left, right = as_tensor(left, like.type.dtype, expr.at, scope), as_tensor(right, like.type.dtype, expr.at, scope)
+        left, right = (
+            as_tensor(left, like.type.dtype, expr.at, scope),
+            as_tensor(right, like.type.dtype, expr.at, scope),
+        )
     if not isinstance(left, Value) or not isinstance(right, Value):
         bad = right if isinstance(left, Value) else left
         return UNKNOWN if bad is UNKNOWN else scope.wrong(expr.at, f"{op} of a tensor and {kind_of(bad)} means nothing")
@@ -196,7 +216,9 @@ def as_tensor(item: Item, dtype: DType, at: Span, scope: Scope) -> Item:
     try:
         return emit("constant", [], {"value": scalar(item, dtype)}, at, scope)
     except ValueError as error:
-        return scope.wrong(at, f"beside a tensor of dtype {dtype}: {error}", "a number takes the dtype of the tensor beside it")
+        return scope.wrong(
+            at, f"beside a tensor of dtype {dtype}: {error}", "a number takes the dtype of the tensor beside it"
+        )
 
 
 def _member(expr: t.Member, scope: Scope) -> Item:
@@ -207,7 +229,9 @@ def _member_of(item: Item, expr: t.Member, scope: Scope) -> Item:
     if item is UNKNOWN:
         return UNKNOWN
     if expr.name not in _MEMBERS:
-        return scope.wrong(expr.at, f"a tensor has no '.{expr.name}'", suggest(expr.name, _MEMBERS) or "it has .T, .shape and .dtype")
+        return scope.wrong(
+            expr.at, f"a tensor has no '.{expr.name}'", suggest(expr.name, _MEMBERS) or "it has .T, .shape and .dtype"
+        )
     if not isinstance(item, Value):
         return scope.wrong(expr.at, f"{kind_of(item)} has no '.{expr.name}'; tensors have")
     if expr.name == "dtype":
@@ -253,13 +277,22 @@ def _subscript(expr: t.Subscript, scope: Scope) -> Item:
 
 def _element(base: tuple[Item, ...], expr: t.Subscript, scope: Scope) -> Item:
     index = tensor_or_number(expr.items[0], scope) if not isinstance(expr.items[0], (t.Part, t.Rest)) else None
-    if len(expr.items) != 1 or not isinstance(index, int) or isinstance(index, bool) or not -len(base) <= index < len(base):
-        return scope.wrong(expr.at, f"a list of {len(base)} is indexed by one integer from {-len(base)} to {len(base) - 1}")
+    if (
+        len(expr.items) != 1
+        or not isinstance(index, int)
+        or isinstance(index, bool)
+        or not -len(base) <= index < len(base)
+    ):
+        return scope.wrong(
+            expr.at, f"a list of {len(base)} is indexed by one integer from {-len(base)} to {len(base) - 1}"
+        )
     return base[index]
 
 
 def _part(item: Value, axis: int, part: t.Expr | t.Part, dropped: list[int], scope: Scope) -> Item:
-    """One subscript of one axis: a slice node, or the same tensor for ``:``. Integers keep a dimension of 1, noted in ``dropped``."""
+    """One subscript of one axis: a slice node, or the same tensor for ``:``. Integers keep a dimension of 1, noted in
+    ``dropped``.
+    """
     size = item.type.dims[axis]
     if isinstance(part, t.Part):
         start = _bound(part.start, 0, size, scope)
@@ -293,7 +326,13 @@ def _bound(expr: t.Expr | None, absent: Dim, size: Dim, scope: Scope) -> Dim | N
 
 
 EVALUATE: dict[type, Callable[..., Item]] = {
-    t.Name: _name, t.Literal: _literal, t.Items: _items, t.Fields: _fields, t.Unary: _unary, t.Binary: _binary,
-    t.Member: _member, t.Subscript: _subscript,
-}  # fmt: skip
+    t.Name: _name,
+    t.Literal: _literal,
+    t.Items: _items,
+    t.Fields: _fields,
+    t.Unary: _unary,
+    t.Binary: _binary,
+    t.Member: _member,
+    t.Subscript: _subscript,
+}
 """How each kind of expression is lowered; ``calls.py``, which needs this module, adds calls."""

@@ -1,4 +1,6 @@
-"""Functions of a file: each becomes one IR function for every set of argument types and compile-time arguments it is called with."""
+"""Functions of a file: each becomes one IR function for every set of argument types and compile-time arguments it is
+called with.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from moec.frontend.dsl.attributes import KIND_TEXT, converted
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import MAX_INSTANCES, Binding, Scope
 from moec.frontend.dsl.statements import run_body
-from moec.frontend.dsl.types import pattern, resolve
+from moec.frontend.dsl.types import pattern
 from moec.frontend.dsl.values import UNKNOWN, Item, Results, kind_of
 from moec.ir.attrs import print_attr
 from moec.ir.graph import Graph, Node, Value
@@ -38,9 +40,15 @@ def call_function(fn: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> Ite
     program.called[fn.name] = None
     if fn.name in program.active:
         path = " -> ".join([*program.active[program.active.index(fn.name) :], fn.name])
-        return scope.wrong(expr.at, f"function '{fn.name}' calls itself ({path})", "recursion has no end here; write the steps out")
+        return scope.wrong(
+            expr.at, f"function '{fn.name}' calls itself ({path})", "recursion has no end here; write the steps out"
+        )
     if len(program.instances) >= MAX_INSTANCES:
-        return scope.wrong(expr.at, f"the calls of this file become more than {MAX_INSTANCES} functions", "call with fewer different types")
+        return scope.wrong(
+            expr.at,
+            f"the calls of this file become more than {MAX_INSTANCES} functions",
+            "call with fewer different types",
+        )
     problems = len(program.report.problems)
     items = _placed(fn, expr, given, scope)
     if len(program.report.problems) > problems or given.incomplete or any(i is UNKNOWN for i in items.values()):
@@ -56,17 +64,23 @@ def _placed(fn: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> dict[str,
     """Each parameter's argument, by place or by name."""
     names = [p.name for p in fn.params]
     if len(given.places) > len(names):
-        scope.wrong(given.places[len(names)][0], f"{fn.name} takes {len(names)} arguments ({', '.join(names) or 'none'})", "")
+        scope.wrong(
+            given.places[len(names)][0], f"{fn.name} takes {len(names)} arguments ({', '.join(names) or 'none'})", ""
+        )
     items = {name: item for name, (_, item) in zip(names, given.places, strict=False)}
     for name, (at, item) in given.keywords.items():
         if name not in names:
-            scope.wrong(at, f"{fn.name} has no parameter '{name}'", suggest(name, names) or f"it has: {', '.join(names)}")
+            scope.wrong(
+                at, f"{fn.name} has no parameter '{name}'", suggest(name, names) or f"it has: {', '.join(names)}"
+            )
         elif name in items:
             scope.wrong(at, f"{fn.name}: '{name}' is given twice", "leave one out")
         items[name] = item
     missing = [n for n in names if n not in items]
     if missing and not given.incomplete:
-        scope.wrong(expr.at, f"{fn.name}: no argument for {', '.join(missing)}", f"its parameters are: {', '.join(names)}")
+        scope.wrong(
+            expr.at, f"{fn.name}: no argument for {', '.join(missing)}", f"its parameters are: {', '.join(names)}"
+        )
     return {n: _converted(p, items[n], expr, fn, scope) for n, p in zip(names, fn.params, strict=True) if n in items}
 
 
@@ -76,10 +90,16 @@ def _converted(param: t.Param, item: Item, expr: t.Call, fn: t.Fn, scope: Scope)
     if param.kind == "tensor":
         if isinstance(item, Value):
             return item
-        return scope.wrong(expr.at, f"{fn.name}: '{param.name}' is a tensor, not {kind_of(item)}", "write tensor(NUMBERS, DTYPE)")
+        return scope.wrong(
+            expr.at, f"{fn.name}: '{param.name}' is a tensor, not {kind_of(item)}", "write tensor(NUMBERS, DTYPE)"
+        )
     if param.kind not in KIND_TEXT:
         known = ["tensor", *KIND_TEXT]
-        return scope.wrong(param.at, f"unknown kind of parameter '{param.kind}'", suggest(param.kind, known) or f"kinds are: {', '.join(known)}")
+        return scope.wrong(
+            param.at,
+            f"unknown kind of parameter '{param.kind}'",
+            suggest(param.kind, known) or f"kinds are: {', '.join(known)}",
+        )
     try:
         return converted(Attr(param.name, param.kind, True, MISSING), item)
     except ValueError as error:
@@ -133,31 +153,32 @@ def _bind(fn: t.Fn, expr: t.Call, items: dict[str, Item], inner: Scope, scope: S
         item = items[param.name]
         if isinstance(item, Value):
             if param.type is not None:
-                _match(fn, param.type, param, item, bound, expr, inner, scope)
+                expected = _misfit(param, item, bound, inner)
+                if expected:
+                    scope.wrong(expr.at, f"{fn.name}: '{param.name}' is {scope.show(item)}, expected {expected}")
             value = inner.graph.add_input(param.name, item.type)
             inner.define(t.Name(param.at, param.name), value, "parameter")
     for dim in fn.dims:
         if dim.text in bound:
             inner.names[dim.text] = Binding(bound[dim.text], "dimension", dim.at, read=True)
         elif not inner.program.report.problems:
-            inner.wrong(dim.at, f"no parameter's shape says what '{dim.text}' is", "use it alone as a dimension of a parameter")
+            inner.wrong(
+                dim.at, f"no parameter's shape says what '{dim.text}' is", "use it alone as a dimension of a parameter"
+            )
 
 
-def _match(
-    fn: t.Fn, type_: t.Type, param: t.Param, item: Value, bound: dict[str, Any], expr: t.Call, inner: Scope, scope: Scope
-) -> None:
-    dtype, shape = pattern(type_, inner)
-    if shape is None:
-        return
-    fits = dtype is None or dtype is item.type.dtype
+def _misfit(param: t.Param, item: Value, bound: dict[str, Any], inner: Scope) -> str:
+    """What was expected of an argument that does not fit its parameter's type; "" where it does, and ``bound`` grows."""
+    assert param.type is not None
+    dtype, shape = pattern(param.type, inner)
     before = dict(bound)
-    if fits and item.type.shape is not None and not match_shape(shape, item.type.shape, bound):
-        fits = False
-    if not fits:
-        symbols = inner.program.module.symbols
-        known = ", ".join(f"{k} = {v}" for k, v in before.items() if k not in symbols and not k.startswith("*"))
-        wanted = f"{dtype or 'any'}{pattern_text(shape)}" + (f" with {known}" if known else "")
-        scope.wrong(expr.at, f"{fn.name}: '{param.name}' is {scope.show(item)}, expected {wanted}")
+    if shape is None:
+        return ""
+    if dtype in (None, item.type.dtype) and (item.type.shape is None or match_shape(shape, item.type.shape, bound)):
+        return ""
+    symbols = inner.program.module.symbols
+    known = ", ".join(f"{k} = {v}" for k, v in before.items() if k not in symbols and not k.startswith("*"))
+    return f"{dtype or 'any'}{pattern_text(shape)}" + (f" with {known}" if known else "")
 
 
 def _call(graph: Graph, expr: t.Call, items: dict[str, Item], scope: Scope) -> Item:
@@ -168,5 +189,3 @@ def _call(graph: Graph, expr: t.Call, items: dict[str, Item], scope: Scope) -> I
     if len(node.results) == 1:
         return node.result
     return Results(expr.fn, tuple(node.results), tuple("" for _ in node.results))
-
-

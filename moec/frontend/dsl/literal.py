@@ -1,8 +1,8 @@
 """Numbers as tensors: a literal beside a tensor, and ``tensor([...], dtype)``.
 
-A number beside a tensor takes the tensor's dtype. A float is rounded to it, beside a float tensor only. An integer must be one that the dtype
-holds exactly, so ``2 * x`` is fine for every float tensor and ``257 * x`` is refused for a bf16 one, which would make it 256. ``true`` and ``false`` go
-with bool tensors.
+A number beside a tensor takes the tensor's dtype. A float is rounded to it, beside a float tensor only. An integer must
+be one that the dtype holds exactly, so ``2 * x`` is fine for every float tensor and ``257 * x`` is refused for a bf16
+one, which would make it 256. ``true`` and ``false`` go with bool tensors.
 """
 
 from __future__ import annotations
@@ -68,14 +68,18 @@ def _number(value: Item, dtype: DType) -> Any:
 
 def _integer(value: int, dtype: DType) -> Any:
     if dtype.is_int:
-        low, high = (0, 2**dtype.bits - 1) if dtype.kind == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
+        low, high = (
+            (0, 2**dtype.bits - 1) if dtype.kind == "uint" else (-(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1)
+        )
         if not low <= value <= high:
             raise ValueError(f"{value} does not fit {dtype} ([{low}, {high}])")
         return value
     with np.errstate(over="ignore"):
         rounded = np.array(float(value)).astype(dtype.carrier)
     if not np.isfinite(rounded.astype(np.complex128)) or int(rounded.astype(np.complex128).real) != value:
-        raise ValueError(f"{dtype} does not hold the integer {value} exactly; write {float(value)!r} to have it rounded")
+        raise ValueError(
+            f"{dtype} does not hold the integer {value} exactly; write {float(value)!r} to have it rounded"
+        )
     return rounded
 
 

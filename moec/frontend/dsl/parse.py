@@ -20,12 +20,34 @@ MAX_DIGITS = 19
 """Digits of an integer: what a 64-bit one can have."""
 
 _SHOWN = {
-    "NAME": "a name", "INT": "a number", "FLOAT": "a number", "STRING": "a string", "CONSTANT": "a number",
-    "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'", "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','",
-    "COLON": "':'", "EQUAL": "'='", "DOT": "'.'", "ARROW": "'->'", "BODY": "'{'", "IN": "'in'", "ELLIPSIS": "'...'", "$END": "the line's end",
-    "POWER": "an operator", "PRODUCT": "an operator", "SUM": "an operator", "COMPARE": "an operator", "OR": "an operator",
-    "AND": "an operator", "NOT": "an operator",
-}  # fmt: skip
+    "NAME": "a name",
+    "INT": "a number",
+    "FLOAT": "a number",
+    "STRING": "a string",
+    "CONSTANT": "a number",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "LSQB": "'['",
+    "RSQB": "']'",
+    "LBRACE": "'{'",
+    "RBRACE": "'}'",
+    "COMMA": "','",
+    "COLON": "':'",
+    "EQUAL": "'='",
+    "DOT": "'.'",
+    "ARROW": "'->'",
+    "BODY": "'{'",
+    "IN": "'in'",
+    "ELLIPSIS": "'...'",
+    "$END": "the line's end",
+    "POWER": "an operator",
+    "PRODUCT": "an operator",
+    "SUM": "an operator",
+    "COMPARE": "an operator",
+    "OR": "an operator",
+    "AND": "an operator",
+    "NOT": "an operator",
+}
 
 
 class _Unreadable(Exception):
@@ -131,14 +153,18 @@ class _Builder(Transformer_NonRecursive):
         return t.Part(_at(meta), c[0], c[1], c[2], _depth(*c))
 
     def call(self, meta: Any, c: list[Any]) -> t.Call:
-        args, keywords, spreads = [], [], []
+        args: list[Any] = []
+        keywords: list[Any] = []
+        spreads: list[Any] = []
         for argument in c[1] or ():
             if isinstance(argument, tuple):
                 keywords.append(argument)
             elif isinstance(argument, Tree):
                 spreads.append(argument.children[0])
             elif keywords or spreads:
-                raise _Unreadable(argument.at, "an operand stands after the attributes", "give operands first, then name = value")
+                raise _Unreadable(
+                    argument.at, "an operand stands after the attributes", "give operands first, then name = value"
+                )
             else:
                 args.append(argument)
         depth = _depth(*args, *spreads, *(v for _, v in keywords))
@@ -177,7 +203,7 @@ class _Builder(Transformer_NonRecursive):
         value = {"true": True, "false": False, "none": None, "inf": float("inf")}[str(c[0])]
         return t.Literal(span(c[0]), value)
 
-    def list(self, meta: Any, c: list[Any]) -> t.Items:
+    def items(self, meta: Any, c: list[Any]) -> t.Items:
         items = _present(c)
         return _bounded(t.Items(_at(meta), items, _depth(*items)))
 
@@ -194,7 +220,9 @@ setattr(_Builder, "return", _Builder.return_)
 
 def _bounded(node: Any) -> Any:
     if node.depth > MAX_DEPTH:
-        raise _Unreadable(node.at, f"this expression is nested deeper than {MAX_DEPTH}", "name its parts in statements of their own")
+        raise _Unreadable(
+            node.at, f"this expression is nested deeper than {MAX_DEPTH}", "name its parts in statements of their own"
+        )
     return node
 
 
@@ -202,7 +230,9 @@ def _string(token: Token) -> str:
     try:
         return str(json.loads(token))
     except ValueError:
-        raise _Unreadable(span(token), "this string has an escape that JSON does not know", 'write \\\\ for a backslash') from None
+        raise _Unreadable(
+            span(token), "this string has an escape that JSON does not know", "write \\\\ for a backslash"
+        ) from None
 
 
 def parse(report: Report) -> list[t.Statement]:
@@ -222,7 +252,7 @@ def _statement(chunk: Chunk, report: Report) -> t.Statement:
 
 def _read(chunk: Chunk, report: Report) -> t.Statement:
     last = chunk.tokens[-1]
-    parser = GRAMMAR.parse_interactive("")
+    parser: Any = GRAMMAR.parse_interactive("")
     try:
         for token in chunk.tokens:
             parser.feed_token(token)
@@ -253,12 +283,16 @@ def _report_unexpected(chunk: Chunk, token: Token | None, accepts: set[str], rep
 
 
 def _broken(chunk: Chunk) -> t.Broken:
-    """What a statement that cannot be read would have defined: the names before ``=``, or before ``:`` in a declaration."""
+    """What a statement that cannot be read would have defined: the names before ``=``, or before ``:`` in a
+    declaration.
+    """
     names: list[str] = []
     tokens = chunk.tokens
     declares = tokens[0].type in ("INPUT", "WEIGHT", "DIM", "FN", "OUTPUT")
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
-        if token.type == "NAME" and (not declares or following is None or following.type in ("COLON", "IN", "LPAR", "LSQB")):
+        if token.type == "NAME" and (
+            not declares or following is None or following.type in ("COLON", "IN", "LPAR", "LSQB")
+        ):
             names.append(str(token))
         if token.type == "EQUAL" and not declares:
             break

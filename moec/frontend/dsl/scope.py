@@ -106,7 +106,9 @@ class Scope:
             self.wrong(name.at, f"'{name.text}' is a dtype", "choose another name")
             return
         if old is not None and not (old.what == what == "result") and old.item is not UNKNOWN:
-            self.wrong(name.at, f"'{name.text}' is already {_article(old.what)} of line {old.at.line}", "choose another name")
+            self.wrong(
+                name.at, f"'{name.text}' is already {article(old.what)} of line {old.at.line}", "choose another name"
+            )
             return
         if isinstance(item, Value) and not item.name:
             item.name = name.text
@@ -118,5 +120,6 @@ class Scope:
         return f"{value.name}: {type_}" if value.name else type_
 
 
-def _article(what: str) -> str:
+def article(what: str) -> str:
+    """``what`` with "a" or "an"."""
     return f"an {what}" if what[0] in "aeiou" else f"a {what}"

@@ -1,7 +1,7 @@
 """Cutting a text into statements, so that an error in one costs only that one.
 
-A statement ends at a line's end unless a bracket is open or the line ends in an operator, a comma or ``=``. ``{`` after the head of a
-block statement (``fn``) opens a block of statements; anywhere else it opens a record of attributes.
+A statement ends at a line's end unless a bracket is open or the line ends in an operator, a comma or ``=``. ``{`` after
+the head of a block statement (``fn``) opens a block of statements; anywhere else it opens a record of attributes.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class _Splitter:
         self.unclosed()
         self.flush()
         if self.block is not None:
-            self.report.wrong(span(self.block.tokens[-1]), "this block is not closed", "add '}' after its last statement")
+            self.report.wrong(
+                span(self.block.tokens[-1]), "this block is not closed", "add '}' after its last statement"
+            )
         return self.top
 
     def flush(self) -> None:
@@ -111,7 +113,11 @@ class _Splitter:
         tokens.append(token)
         self.open.append(token)
         if len(self.open) == MAX_BRACKETS + 1:
-            self.broken(token, f"brackets are nested deeper than {MAX_BRACKETS}", "name the inner parts in statements of their own")
+            self.broken(
+                token,
+                f"brackets are nested deeper than {MAX_BRACKETS}",
+                "name the inner parts in statements of their own",
+            )
 
     def begin_block(self, token: Token) -> None:
         self.chunk.tokens.append(Token.new_borrow_pos("BODY", "{", token))
@@ -154,7 +160,11 @@ class _Splitter:
         self.broken(token, what, "end it with '\"' on the same line" if token == '"' else "")
 
     def other(self, token: Token, following: Token | None, first_of_line: bool) -> None:
-        starts = token.type == "NAME" and token in WORDS and not (following is not None and following.type in ("EQUAL", "COMMA"))
+        starts = (
+            token.type == "NAME"
+            and token in WORDS
+            and not (following is not None and following.type in ("EQUAL", "COMMA"))
+        )
         if starts and self.open and first_of_line and following is not None and following.type == "NAME":
             self.unclosed()
             self.flush()

@@ -1,4 +1,6 @@
-"""The syntax tree of the layer language. Every node knows its ``at``; ``depth`` bounds how deeply the lowering recurses."""
+"""The syntax tree of the layer language. Every node knows its ``at``; ``depth`` bounds how deeply the lowering
+recurses.
+"""
 
 from __future__ import annotations
 

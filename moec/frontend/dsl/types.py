@@ -7,6 +7,7 @@ from moec.frontend.dsl import tree as t
 from moec.frontend.dsl.expr import tensor_or_number
 from moec.frontend.dsl.scope import Scope
 from moec.frontend.dsl.values import UNKNOWN, is_dim, kind_of
+from moec.ir.graph import Value
 from moec.ir.symbol import Dim, bounds
 from moec.ir.types import DTYPES, DType, TensorType
 from moec.ops.signature import Pattern
@@ -28,14 +29,15 @@ def resolve(type_: t.Type, scope: Scope) -> TensorType | None:
     return TensorType(dtype, tuple(dims)) if dtype is not None and whole else None
 
 
-def spelt(type_: t.Type, scope: Scope) -> str:
-    """The type as its writer spelt it, in one line."""
-    report = scope.program.report
-    return f"{type_.dtype}[{', '.join(' '.join(report.source(d.at).split()) for d in map(_whole, type_.dims))}]"
-
-
-def _whole(expr: t.Expr | t.Rest) -> t.Expr | t.Rest:
-    return expr
+def note_spelling(type_: t.Type, value: Value, scope: Scope) -> None:
+    """Remember how a declared type and its dimensions are written, for messages."""
+    spelling = scope.program.spelling
+    text = " ".join(scope.program.report.source(type_.at).split())
+    spelling.declared[value] = text
+    written = [w.strip() for w in text[text.index("[") + 1 : -1].split(",")]
+    if len(written) == len(type_.dims):
+        for size, dim in zip(value.type.dims, written, strict=True):
+            spelling.note(size, dim)
 
 
 def pattern(type_: t.Type, scope: Scope) -> tuple[DType | None, Pattern]:
@@ -50,7 +52,7 @@ def pattern(type_: t.Type, scope: Scope) -> tuple[DType | None, Pattern]:
                 whole = False
             dims.append(f"*{expr.at.start}")
             continue
-        dim = _dim(expr, scope)
+        dim = _dim(expr, scope, bounded=False)
         whole = whole and dim is not None
         dims.append(0 if dim is None else dim)
     return dtype, tuple(dims) if whole else None
@@ -60,18 +62,20 @@ def _dtype(type_: t.Type, scope: Scope) -> DType | None:
     found = DTYPES.get(type_.dtype)
     if found is None:
         known = [n for n, d in DTYPES.items() if d.kind != "opaque"]
-        scope.wrong(type_.at, f"unknown dtype '{type_.dtype}'", suggest(type_.dtype, known) or f"dtypes are: {', '.join(known)}")
+        scope.wrong(
+            type_.at, f"unknown dtype '{type_.dtype}'", suggest(type_.dtype, known) or f"dtypes are: {', '.join(known)}"
+        )
     return found
 
 
-def _dim(expr: t.Expr, scope: Scope) -> Dim | None:
+def _dim(expr: t.Expr, scope: Scope, bounded: bool = True) -> Dim | None:
     item = tensor_or_number(expr, scope)
     if item is UNKNOWN:
         return None
     if not is_dim(item):
         scope.wrong(expr.at, f"a dimension is an integer, not {kind_of(item)}")
         return None
-    low = bounds(item, scope.program.module.symbols)[0]
+    low = bounds(item, scope.program.module.symbols)[0] if bounded else 0
     if low < 0:
         scope.wrong(expr.at, f"the dimension {item} can be negative ({low})", "raise the lower bound of its symbols")
         return None

@@ -1,7 +1,8 @@
 """What an expression can stand for, and arithmetic on the parts known at compile time.
 
-An item is a tensor (``Value``), a dimension (``int`` or ``Expr``), another number, a string, bool, dtype or ``none``, a list of items, a
-record of attributes, several results at once, or ``UNKNOWN`` where an error was already reported and must not be reported again.
+An item is a tensor (``Value``), a dimension (``int`` or ``Expr``), another number, a string, bool, dtype or ``none``, a
+list of items, a record of attributes, several results at once, or ``UNKNOWN`` where an error was already reported
+and must not be reported again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from moec.ir.symbol import Bounds, Dim, Expr, bounds, ceildiv, dmax, dmin, exact
 from moec.ir.types import DType
 
 MAX_DIM_TEXT = 400
-"""Characters of a printed dimension; an expression beyond it is no size that anyone means, and would grow without bound."""
+"""Characters of a printed dimension; an expression beyond it is no size that anyone means, and would grow without
+bound.
+"""
 
 MAX_DIM = 2**63
 """Sizes stay below it, as byte offsets are 64-bit."""
@@ -75,9 +78,16 @@ def kind_of(item: Item) -> str:
 
 
 _KINDS: Sequence[tuple[type, str]] = (
-    (Value, "a tensor"), (bool, "a bool"), (int, "an integer"), (float, "a float"), (str, "a string"), (DType, "a dtype"),
-    (tuple, "a list"), (Record, "a record"), (Unknown, "unknown"),
-)  # fmt: skip
+    (Value, "a tensor"),
+    (bool, "a bool"),
+    (int, "an integer"),
+    (float, "a float"),
+    (str, "a string"),
+    (DType, "a dtype"),
+    (tuple, "a list"),
+    (Record, "a record"),
+    (Unknown, "unknown"),
+)
 
 
 def checked_dim(dim: Dim) -> Dim:
@@ -111,8 +121,12 @@ def arithmetic(op: str, a: Item, b: Item, symbols: Mapping[str, Bounds]) -> Item
 
 
 _FLOATS: Mapping[str, Callable[[float, float], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
-}  # fmt: skip
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "**": operator.pow,
+}
 
 
 def _on_dims(op: str, a: Dim, b: Dim, symbols: Mapping[str, Bounds]) -> Item:

@@ -1,0 +1,101 @@
+"""Reading ``.moe`` files: text to syntax tree to layer IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from moec.diagnostics import Problem, Refusal, Where
+from moec.frontend.dsl import calls as calls  # registers how calls are lowered
+from moec.frontend.dsl import tree as t
+from moec.frontend.dsl.parse import parse
+from moec.frontend.dsl.report import Report
+from moec.frontend.dsl.scope import Program, Scope
+from moec.frontend.dsl.statements import run_main, warn_unread
+from moec.frontend.dsl.values import BUILTINS
+from moec.ir.graph import Graph, Module
+from moec.ops.registry import OPS
+
+MAX_BYTES = 1 << 24
+"""Size of a file that is still read: far beyond what anyone writes by hand."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A layer that was read: its module, the sizes to tune for (``dim T in [..] = 4096``), and what looks like a
+    mistake.
+    """
+
+    module: Module
+    tune: dict[str, int]
+    warnings: tuple[Problem, ...]
+
+
+def load_moe(path: Path | str) -> Module:
+    """The layer IR of a ``.moe`` file; Refusal as ``read_moe``."""
+    return read_moe(path).module
+
+
+def parse_moe(text: str, file: str = "<text>") -> Module:
+    """The layer IR of a text; Refusal as ``read_moe_text``."""
+    return read_moe_text(text, file).module
+
+
+def read_moe(path: Path | str) -> Loaded:
+    """The layer of a ``.moe`` file; Refusal with every problem in it, or where it cannot be read."""
+    try:
+        data = Path(path).read_bytes()
+        text = data.decode("utf-8") if len(data) <= MAX_BYTES else ""
+    except (OSError, ValueError) as error:
+        raise Refusal(f"cannot read {path}: {error}", Where(str(path)), "give a readable .moe file in UTF-8") from None
+    if len(data) > MAX_BYTES:
+        raise Refusal(
+            f"{path} has {len(data) >> 10} KiB", Where(str(path)), f"a .moe file has at most {MAX_BYTES >> 10} KiB"
+        )
+    return read_moe_text(text, str(path))
+
+
+def read_moe_text(text: str, file: str = "<text>") -> Loaded:
+    """The layer that ``text`` describes; Refusal with every problem in it, each with line, column and a suggestion."""
+    report = Report(text.removeprefix("\ufeff"), file)
+    statements = parse(report)
+    program = Program(report)
+    main = Scope(program, program.module.add(Graph("main")))
+    _collect_functions(statements, program, main)
+    run_main(statements, main)
+    report.raise_if_wrong()
+    warn_unread(main)
+    for name, fn in program.functions.items():
+        if name not in program.called:
+            report.warn(
+                fn.at, f"function '{name}' is never called, so nothing in it was checked", "call it or leave it out"
+            )
+    return Loaded(program.module, program.tune, tuple(report.warnings))
+
+
+def _collect_functions(statements: Sequence[t.Statement], program: Program, main: Scope) -> None:
+    """Take in the functions first, so that a call may stand before its function."""
+    for statement in statements:
+        if not isinstance(statement, t.Fn):
+            continue
+        name, at = statement.name, statement.at
+        if name in OPS or name in BUILTINS or name == "main":
+            main.wrong(
+                at,
+                f"'{name}' is {'what the file itself becomes' if name == 'main' else 'an op'}",
+                "choose another name",
+            )
+        elif name in program.functions:
+            main.wrong(
+                at,
+                f"function '{name}' is already defined on line {program.functions[name].at.line}",
+                "choose another name",
+            )
+        else:
+            program.functions[name] = statement
+        names = [d.text for d in statement.dims] + [p.name for p in statement.params]
+        for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
+            main.wrong(
+                at, f"function '{name}' has two parameters or dimensions called '{twice}'", "choose another name"
+            )
