@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from moec.diagnostics import Refusal, Where, suggest
+from moec.diagnostics import CheckFailed, Problem, Refusal, Where, suggest
 from moec.eval import error_between
 from moec.ir.types import DType
 
@@ -49,7 +49,12 @@ class Difference:
     @property
     def agrees(self) -> bool:
         """Whether the absolute error is within tolerance x max(1, scale)."""
-        return self.absolute <= self.tolerance * max(1.0, self.scale)
+        return self.absolute <= self.allowed
+
+    @property
+    def allowed(self) -> float:
+        """The largest absolute error that still agrees."""
+        return self.tolerance * max(1.0, self.scale)
 
 
 def read_npz(path: Path) -> Arrays:
@@ -117,6 +122,34 @@ def difference(name: str, actual: np.ndarray, expected: np.ndarray, tolerance: f
     return Difference(name, *error_between(actual, expected), scale, tolerance)
 
 
-def tolerance_for(dtype: DType) -> float:
-    """The default tolerance of an output of ``dtype``; integers and booleans must be equal."""
-    return TOLERANCE.get(dtype.name, 0.0)
+def expected_outputs(case: Case, record: Mapping[str, object]) -> Arrays:
+    """The stored outputs of a case: those of the producer that ``record`` calls right, else torch's, else any."""
+    key = str(record.get("expected_key", "out")).split(".")[0]
+    return case.outputs.get(key) or next(iter(case.outputs.values()), {})
+
+
+def recorded_tolerance(record: Mapping[str, object]) -> float | None:
+    """The tolerance that ``record`` states, if it does."""
+    tolerance = record.get("tolerance")
+    return float(tolerance) if isinstance(tolerance, int | float) else None
+
+
+def compare(
+    actual: Arrays, expected: Arrays, types: Mapping[str, DType], tolerance: float | None = None
+) -> tuple[Difference, ...]:
+    """How far each expected output is off; ``tolerance`` is by default that of the output's dtype (integers must be equal)."""
+    return tuple(
+        difference(n, actual[n], e, TOLERANCE.get(types[n].name, 0.0) if tolerance is None else tolerance)
+        for n, e in expected.items()
+    )
+
+
+def require_agreement(differences: Iterable[Difference], what: str, case: str) -> None:
+    """CheckFailed with every output that is further off than allowed; ``what`` was compared, on ``case``."""
+    problems = [
+        Problem(f"{what}: output '{d.output}' is off by {d.absolute:.3g} (allowed {d.allowed:.3g})", Where(node=f"case {case}"))
+        for d in differences
+        if not d.agrees
+    ]
+    if problems:
+        raise CheckFailed(problems)

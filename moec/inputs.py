@@ -9,15 +9,16 @@ from pathlib import Path
 from moec.arrays import Arrays
 from moec.diagnostics import Problem, Refusal, Where, suggest
 from moec.eval import bind
+from moec.ir.attrs import UnreadData
 from moec.ir.graph import Module
 
 
 def open_weights(module: Module) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the weights that have no numbers of their own."""
+    """Names and shapes of the weights that have no numbers of their own, or whose side file is not there."""
     return {
         node.attrs["name"]: tuple(node.attrs["shape"])
         for node in module.nodes()
-        if node.op == "weight" and node.attrs["data"] is None
+        if node.op == "weight" and (node.attrs["data"] is None or isinstance(node.attrs["data"], UnreadData))
     }
 
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from moec.arrays import Arrays, Case, Difference, cases, difference, match_outputs, read_npz, record_of, tolerance_for
-from moec.diagnostics import CheckFailed, Problem, Refusal, Where
+from moec.arrays import (
+    Arrays,
+    Case,
+    Difference,
+    cases,
+    compare,
+    expected_outputs,
+    match_outputs,
+    read_npz,
+    record_of,
+    recorded_tolerance,
+)
+from moec.diagnostics import Refusal, Where
 from moec.ir.types import DType
 
 Run = Callable[[Arrays], Arrays]
@@ -39,13 +49,9 @@ def trials(
         raise Refusal("no inputs in the file", Where(str(inputs)), "name arrays in.<input> or <input>")
     if expect is not None and not any(c.outputs for c in found):
         raise Refusal("no expected outputs in the file", Where(str(expect)), "name arrays out.<number> or by output name")
-    if tolerance is None and record:
-        tolerance = _number(record.get("tolerance"))
+    if tolerance is None:
+        tolerance = recorded_tolerance(record)
     return [_trial(case, run, outputs, expect, record, tolerance) for case in found]
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _trial(
@@ -57,28 +63,7 @@ def _trial(
     tolerance: float | None,
 ) -> Trial:
     expected: Arrays = {}
-    if expect is not None and case.outputs:
-        key = str(record.get("expected_key", "out")).split(".")[0]
-        stored = case.outputs.get(key) or next(iter(case.outputs.values()))
-        expected = match_outputs(list(outputs), stored, expect)
+    if expect is not None:
+        expected = match_outputs(list(outputs), expected_outputs(case, record), expect)
     actual = run(case.inputs)
-    rows = tuple(
-        difference(name, actual[name], array, tolerance if tolerance is not None else tolerance_for(outputs[name]))
-        for name, array in expected.items()
-    )
-    return Trial(case.name, actual, rows)
-
-
-def require_agreement(done: list[Trial], what: str) -> None:
-    """CheckFailed with every output that is further off than its tolerance."""
-    problems = [
-        Problem(
-            f"{what}: output '{d.output}' is off by {d.absolute:.3g} (allowed {d.tolerance * max(1.0, d.scale):.3g})",
-            Where(node=f"case {t.case or '1'}"),
-        )
-        for t in done
-        for d in t.differences
-        if not d.agrees
-    ]
-    if problems:
-        raise CheckFailed(problems)
+    return Trial(case.name or "1", actual, compare(actual, expected, outputs, tolerance))

@@ -15,8 +15,20 @@ from pathlib import Path
 import numpy as np
 
 from moec import eval as reference
-from moec.arrays import Arrays, Case, Difference, cases, difference, match_outputs, read_npz, record_of, tolerance_for
-from moec.diagnostics import CheckFailed, Problem, Refusal, Where
+from moec.arrays import (
+    Arrays,
+    Case,
+    Difference,
+    cases,
+    compare,
+    expected_outputs,
+    match_outputs,
+    read_npz,
+    record_of,
+    recorded_tolerance,
+    require_agreement,
+)
+from moec.diagnostics import Refusal
 from moec.inputs import divide, open_weights
 from moec.ir.graph import Module
 from moec.ir.symbol import evaluate
@@ -76,12 +88,9 @@ class Witness:
             given, weights = divide(module, case.inputs, {}, file)
             self.weights |= weights
             self.cases.append(Case(case.name or "1", given))
-            key = str(record.get("expected_key", "out")).split(".")[0]
-            stored = case.outputs.get(key) or next(iter(case.outputs.values()), {})
-            self.stored.append(match_outputs(module.main.output_names, stored, file))
+            self.stored.append(match_outputs(module.main.output_names, expected_outputs(case, record), file))
         self.stored_name = file.name
-        tolerance = record.get("tolerance")
-        self.tolerance = float(tolerance) if isinstance(tolerance, int | float) else None
+        self.tolerance = recorded_tolerance(record)
 
     def _run(self, module: Module, case: Case) -> Arrays:
         return reference.run(module, case.inputs, self.weights)
@@ -95,31 +104,17 @@ class Witness:
         outputs = [self._run(module, case) for case in self.cases]
         types = _types(module)
         for case, before, after in zip(self.cases, self.baseline, outputs, strict=True):
-            rows = tuple(difference(n, after[n], before[n], tolerance_for(types[n])) for n in before)
-            self._record(Check(stage, case.name, "import", rows))
+            self._record(Check(stage, case.name, "import", compare(after, before, types)))
         self._compare_stored(stage, outputs, types)
 
     def _compare_stored(self, stage: str, outputs: list[Arrays], types: Mapping[str, DType]) -> None:
         for case, stored, actual in zip(self.cases, self.stored, outputs, strict=True):
             if stored:
-                rows = tuple(
-                    difference(n, actual[n], a, self.tolerance if self.tolerance is not None else tolerance_for(types[n]))
-                    for n, a in stored.items()
-                )
-                self._record(Check(stage, case.name, self.stored_name, rows))
+                self._record(Check(stage, case.name, self.stored_name, compare(actual, stored, types, self.tolerance)))
 
     def _record(self, check: Check) -> None:
         self.checks.append(check)
-        problems = [
-            Problem(
-                f"output '{d.output}' is off by {d.absolute:.3g} from {check.expected} (allowed {d.tolerance * max(1.0, d.scale):.3g})",
-                Where(node=f"{check.stage}, case {check.case}"),
-            )
-            for d in check.differences
-            if not d.agrees
-        ]
-        if problems:
-            raise CheckFailed(problems)
+        require_agreement(check.differences, f"{check.stage} against {check.expected}", check.case)
 
 
 def _types(module: Module) -> dict[str, DType]:

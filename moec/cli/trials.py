@@ -9,9 +9,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from moec.arrays import require_agreement
 from moec.cli.common import print_table
 from moec.ir.types import DType
-from moec.trial import Trial, require_agreement
+from moec.trial import Trial
 
 Inputs = Annotated[Path, typer.Option("--inputs", metavar="X.npz", help="The inputs.", show_default=False)]
 Expect = Annotated[
@@ -35,20 +36,21 @@ Save = Annotated[
 def finish(done: list[Trial], types: Mapping[str, DType], save: Path | None, what: str) -> None:
     """Save and print the trials; CheckFailed where an output is off."""
     if save is not None:
-        np.savez(save, **{f"out{t.case}.{name}": _portable(a) for t in done for name, a in t.outputs.items()})
+        np.savez(save, **{f"out{t.case.removeprefix('1')}.{name}": _portable(a) for t in done for name, a in t.outputs.items()})
     compared = [(t, d) for t in done for d in t.differences]
     if compared:
         rows = [
-            (t.case or "1", d.output, f"{d.absolute:.3e}", f"{d.relative:.3e}", f"{d.tolerance:g}", _verdict(d.agrees))
+            (t.case, d.output, f"{d.absolute:.3e}", f"{d.relative:.3e}", f"{d.tolerance:g}", _verdict(d.agrees))
             for t, d in compared
         ]
         print_table(("case", "output", "max abs error", "max rel error", "tolerance", "agrees"), rows)
     else:
         rows = [
-            (t.case or "1", name, f"{types[name]}{list(a.shape)}", *_range(a)) for t in done for name, a in t.outputs.items()
+            (t.case, name, f"{types[name]}{list(a.shape)}", *_range(a)) for t in done for name, a in t.outputs.items()
         ]
         print_table(("case", "output", "type", "least", "mean", "largest"), rows)
-    require_agreement(done, what)
+    for t in done:
+        require_agreement(t.differences, what, t.case)
 
 
 def _portable(array: np.ndarray) -> np.ndarray:

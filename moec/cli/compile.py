@@ -1,0 +1,65 @@
+"""``moec compile``: the whole way from a layer to kernels, schedule and reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moec.cli.common import Input, Sizes, stage
+
+
+def compile(
+    file: Input,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", metavar="DIR", help="Folder to write; an earlier output is replaced.", show_default=False)
+    ],
+    target: Annotated[str, typer.Option("--target", help="The machine: `moec targets` lists them.")] = "ascend910b1",
+    settings: Sizes = None,
+    passes: Annotated[
+        str | None,
+        typer.Option("--passes", metavar="A,B{opt=v},...", help="Passes to run instead of the default ones.", show_default=False),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Evaluate the layer after every pass and compare with the import (and with FILE.npz).")
+    ] = False,
+    print_after: Annotated[
+        list[str] | None,
+        typer.Option("--print-after", metavar="PASS|all", help="Print the IR after a pass.", show_default=False),
+    ] = None,
+) -> None:
+    """Compile a layer: rewrite it, write AscendC kernels, and time them on a modelled NPU.
+
+    DIR gets the IR after every pass ([bold]ir/[/bold]), [bold]optimized.onnx[/bold], the kernels with their host program ([bold]ascendc/[/bold]),
+    [bold]schedule.json[/bold], [bold]trace.json[/bold] (opens in Perfetto), [bold]report.html[/bold] and [bold]summary.json[/bold].
+    Sizes left open stay run-time arguments of the kernels; --set only says what to tune and time for.
+
+    [bold]Examples[/bold]
+
+      moec compile layer.moe -o build/layer --set T=4096
+      moec compile model.onnx -o build/model --target ascend910b3 --check
+      moec compile model.onnx -o build/model --print-after recover-moe
+    """
+    from moec import driver
+    from moec.cli.tables import print_summary
+    from moec.sizes import parse_sizes
+
+    sizes = parse_sizes(settings or ())
+    compiled = driver.compile(
+        file,
+        out,
+        target=target,
+        set=sizes,
+        passes=passes,
+        check=check,
+        print_after=print_after or (),
+        print=typer.echo,
+        stage=stage,
+    )
+    print_summary(compiled.summary, out)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("compile")(compile)

@@ -1,0 +1,88 @@
+"""``moec passes``, ``moec ops``, ``moec targets``: what there is, as tables or JSON."""
+
+from __future__ import annotations
+
+import typer
+
+from moec.cli.common import Json, print_json, print_table
+
+
+def passes(as_json: Json = False) -> None:
+    """List the passes with their options."""
+    from moec.passes.base import DEFAULT_PIPELINE, known_passes
+
+    default = DEFAULT_PIPELINE.split(",")
+    rows = [
+        {
+            "pass": name,
+            "default": name in default,
+            "options": [{"name": n, "type": t, "default": d} for n, t, d in cls.options()],
+            "summary": cls.summary(),
+        }
+        for name, cls in known_passes().items()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    cells = [
+        (r["pass"], "yes" if r["default"] else "", ", ".join(f"{o['name']}={o['default']}" for o in r["options"]), r["summary"])
+        for r in rows
+    ]
+    print_table(("pass", "default", "options", "what it does"), cells)
+
+
+def ops(as_json: Json = False) -> None:
+    """List the ops of the layer IR with their signatures."""
+    import moec.ops  # noqa: F401  (declares the ops)
+    from moec.ops.registry import OPS
+    from moec.ops.signature import signature_text
+
+    rows = [
+        {
+            "op": name,
+            "signature": signature_text(d.signature),
+            "cost": d.cost,
+            "onnx": d.onnx,
+            "summary": d.doc.split("\n")[0],
+        }
+        for name, d in sorted(OPS.items())
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    print_table(("signature", "cost", "what it is"), [(r["signature"], r["cost"], r["summary"]) for r in rows])
+
+
+def targets(as_json: Json = False) -> None:
+    """List the machines that moec compiles for."""
+    from moec.targets.ascend.machine import load, machines
+
+    rows = []
+    for name in machines():
+        m = load(name)
+        cores = {kind: m.cores(kind) for kind in ("aic", "aiv")}
+        figures = {"clock_mhz": m["clock_mhz"], "hbm_bytes": m["memory.hbm_bytes"], "hbm_rate": m["memory.hbm_rate"]}
+        rows.append({"target": name, "title": m.title, "cores": cores} | figures)
+    if as_json:
+        print_json(rows)
+        return
+    cells = [
+        (
+            r["target"],
+            r["title"],
+            r["cores"]["aic"],
+            r["cores"]["aiv"],
+            f"{r['clock_mhz']:g}",
+            f"{r['hbm_bytes'] / 2**30:g}",
+            f"{r['hbm_rate'] / 1e12:.2f}",
+        )
+        for r in rows
+    ]
+    print_table(("target", "what it is", "cube cores", "vector cores", "MHz", "HBM GiB", "HBM TB/s"), cells)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("passes")(passes)
+    app.command("ops")(ops)
+    app.command("targets")(targets)

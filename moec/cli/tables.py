@@ -1,0 +1,45 @@
+"""The table that ``moec compile`` ends with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from moec.cli.common import print_table
+
+
+def print_summary(summary: Mapping[str, Any], out: Path) -> None:
+    """Passes, kernels and totals of a compilation, and where the files are."""
+    for entry in summary["passes"]:
+        if entry["applied"] or entry["near_misses"]:
+            done = ", ".join(f"{rule} x{n}" if n > 1 else rule for rule, n in entry["applied"].items()) or "nothing"
+            missed = len(entry["near_misses"])
+            typer.echo(f"{entry['pass']}: {done}" + (f" ({missed} near miss{'es' if missed > 1 else ''})" if missed else ""))
+    before, after = (sum(summary["ops"][k].values()) for k in ("before", "after"))
+    typer.echo(f"nodes: {before} -> {after}")
+    if summary["checks"]:
+        worst = max((o["max_rel"] for c in summary["checks"] for o in c["outputs"] if o["max_rel"] != "inf"), default=0.0)
+        typer.echo(f"checks: {len(summary['checks'])} agree, largest relative error {worst:.2e}")
+    if summary["lowered"]:
+        _print_kernels(summary)
+    else:
+        print("moec: no kernels were written, because some ops have none:", file=sys.stderr)
+        for reason in summary["not_lowered"]:
+            print(reason, file=sys.stderr)
+    typer.echo(f"written: {out}/ (open report.html)")
+
+
+def _print_kernels(summary: Mapping[str, Any]) -> None:
+    rows = [
+        (k["kernel"], k["core"], k["blocks"], f"{k['cycles']:,}", f"{k['us']:.2f}", f"{k['floor_us']:.2f}", k["bound"])
+        for k in summary["kernels"]
+    ]
+    total = summary["total"]
+    rows.append(("total", "", "", f"{total['cycles']:,}", f"{total['us']:.2f}", f"{total['floor_us']:.2f}", ""))
+    sizes = ", ".join(f"{n}={s['size']}" + ("" if s["given"] else " (assumed)") for n, s in summary["symbols"].items())
+    title = f"{summary['target']['title']}" + (f" at {sizes}" if sizes else "")
+    print_table(("kernel", "core", "blocks", "cycles", "us", "floor us", "bound by"), rows, title)

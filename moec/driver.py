@@ -1,0 +1,205 @@
+"""The whole way from a file to kernels and reports. This module alone knows every stage; each stage is imported when it is reached."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moec import sources, store
+from moec.artefacts import SUMMARY, check_output, output_folder
+from moec.diagnostics import Usage, suggest
+from moec.ir.data import TensorData
+from moec.ir.graph import Module
+from moec.ir.text import parse_module, print_module
+from moec.passes.base import Context, Pass, PassManager, Result, default_passes, parse_passes
+from moec.report.summary import op_counts, pass_entry, summary
+from moec.sizes import complete_sizes, symbol_bounds
+from moec.target import Schedule, Target
+from moec.witness import Witness
+
+DEFAULT_TARGET = "ascend910b1"
+
+load = sources.load
+
+Stage = Callable[[str], AbstractContextManager[None]]
+"""Called with a stage's name; the block runs that stage. Shows progress."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What ``compile`` made: the module after all passes, the target's program and schedule (None where an op has no kernel), the summary."""
+
+    module: Module
+    program: Any
+    schedule: Schedule | None
+    summary: dict[str, Any]
+
+
+@dataclass
+class _Run:
+    """The state of one compilation."""
+
+    module: Module
+    folder: Path | None
+    final: Path
+    texts: list[tuple[str, str]] = field(default_factory=list)
+    tensors: dict[str, TensorData] = field(default_factory=dict)
+
+    def keep(self, name: str) -> None:
+        """Record the IR as it is now under ``name``."""
+        if self.folder is not None:
+            self.texts.append((f"{len(self.texts):02d}_{name}.mir", print_module(self.module, origins=True)))
+            for key, data in store.tensors_of([self.module]).items():
+                self.tensors.setdefault(key, data)
+
+
+def compile(
+    source: str | Path | Module,
+    out: str | Path | None = None,
+    *,
+    target: str | Target = DEFAULT_TARGET,
+    set: Mapping[str, int] | None = None,
+    passes: str | Sequence[Pass] | None = None,
+    check: bool = False,
+    print_after: Sequence[str] = (),
+    print: Callable[[str], None] = print,
+    stage: Stage = lambda name: nullcontext(),
+) -> Compiled:
+    """Compile a layer: run passes, lower to kernels of ``target``, time them; write everything to folder ``out`` where that is given.
+
+    ``source`` is a file or a module, which is changed in place. ``set`` gives the sizes of symbols that tiles and schedule are chosen for.
+    ``passes`` replaces the default ones. ``check`` evaluates the layer before and after each pass. ``print_after`` names passes (or ``all``) after which
+    ``print`` gets the IR. Raises Refusal for input that cannot be taken and CheckFailed where a check fails; then nothing is written.
+    """
+    chosen = parse_passes(passes) if isinstance(passes, str) else list(passes) if passes is not None else default_passes()
+    _require_passes(print_after, chosen)
+    machine = load_target(target) if isinstance(target, str) else target
+    final = Path(out) if out is not None else None
+    if final is not None:
+        check_output(final)
+    path = None if isinstance(source, Module) else Path(source)
+    with stage(f"reading {path.name}" if path is not None else "reading"):
+        module = source if isinstance(source, Module) else load(source)
+    sizes = complete_sizes(module, set or {})
+    place = output_folder(final) if final is not None else nullcontext(None)
+    with place as folder:
+        run = _Run(module, folder, final or Path())
+        made = _passes(run, chosen, Context(machine, sizes), path if check else None, check, print_after, print, stage)
+        program, schedule, reasons = _lower(machine, module, sizes, folder, stage)
+        source_entry = {"file": path.name, "kind": path.suffix.removeprefix(".")} if path is not None else {}
+        document = summary(
+            source_entry,
+            {"name": machine.name, "title": machine.title},
+            sizes,
+            set or {},
+            symbol_bounds(module),
+            made.entries,
+            made.before,
+            op_counts(module),
+            schedule,
+            reasons,
+            made.witness.checks if made.witness is not None else (),
+        )
+        if folder is not None:
+            with stage("writing reports"):
+                _write(run, folder, document, schedule, made)
+    return Compiled(module, program, schedule, document)
+
+
+def load_target(name: str) -> Target:
+    """The target of that name; Refusal with a suggestion for an unknown one."""
+    from moec.targets.ascend import load_target as load_ascend
+
+    return load_ascend(name)
+
+
+def _require_passes(names: Sequence[str], chosen: Sequence[Pass]) -> None:
+    known = [p.name for p in chosen]
+    for name in names:
+        if name != "all" and name not in known:
+            hint = suggest(name, known) or f"passes that run: {', '.join(known)}; or all"
+            raise Usage(f"--print-after: no pass '{name}' runs", todo=hint)
+
+
+@dataclass
+class _Passed:
+    entries: list[dict[str, Any]]
+    before: dict[str, int]
+    witness: Witness | None
+    imported: Module | None
+    """A copy of the module as imported, for the report."""
+
+
+def _passes(
+    run: _Run,
+    chosen: Sequence[Pass],
+    context: Context,
+    path: Path | None,
+    check: bool,
+    print_after: Sequence[str],
+    show: Callable[[str], None],
+    stage: Stage,
+) -> _Passed:
+    module = run.module
+    run.keep("import")
+    made = _Passed([], op_counts(module), None, None)
+    if run.folder is not None:
+        made.imported = parse_module(run.texts[0][1], store=run.tensors)
+    if check:
+        with stage("evaluating the import"):
+            made.witness = Witness.of(module, path)
+        context = Context(context.target, context.tune, made.witness)
+
+    def after(number: int, each: Pass, module: Module, result: Result) -> None:
+        if made.witness is not None:
+            made.witness.check(module, each.name)
+        run.keep(each.name)
+        if each.name in print_after or "all" in print_after:
+            show(f"# after {each.spec}\n{print_module(module)}")
+
+    steps = PassManager(chosen, after=(after,)).steps(module, context)
+    for each in chosen:
+        with stage(f"pass {each.name}"):
+            step = next(steps)
+        made.entries.append(pass_entry(step, sum(len(g) for g in module.functions.values())))
+    return made
+
+
+def _lower(
+    machine: Target, module: Module, sizes: Mapping[str, int], folder: Path | None, stage: Stage
+) -> tuple[Any, Schedule | None, list[str]]:
+    with stage("lowering to kernels"):
+        program = machine.lower(module, sizes)
+    if folder is not None:
+        with stage("writing AscendC"):
+            machine.emit(program, folder / "ascendc")
+    with stage("timing kernels"):
+        return program, machine.schedule(program, sizes), []
+
+
+def _write(run: _Run, folder: Path, document: dict[str, Any], schedule: Schedule | None, made: _Passed) -> None:
+    from moec.frontend.onnx_export import export_onnx
+    from moec.report.html import report
+    from moec.report.schedule import schedule_json
+    from moec.report.trace import trace
+
+    texts = folder / "ir"
+    texts.mkdir()
+    for name, text in run.texts:
+        (texts / name).write_text(text, encoding="utf-8")
+    store.save(run.tensors, texts, run.final.absolute() / "ir")
+    export_onnx(run.module, folder / "optimized.onnx")
+    if schedule is not None:
+        _json(folder / "schedule.json", schedule_json(schedule))
+        _json(folder / "trace.json", trace(schedule))
+    assert made.imported is not None
+    (folder / "report.html").write_text(report(document, made.imported, run.module, schedule), encoding="utf-8")
+    _json(folder / SUMMARY, document)
+
+
+def _json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,1 @@
+"""What a compilation says of itself: ``summary.json``, ``schedule.json``, ``trace.json``, ``report.html`` and the table on the terminal."""

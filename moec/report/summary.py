@@ -1,0 +1,119 @@
+"""``summary.json``: the machine-readable face of a compilation. Keys:
+
+- ``moec``: the compiler's version. ``input``: file name and kind. ``target``: name and title of the machine.
+- ``symbols``: by name: ``size`` used for tiles and schedule, ``given`` (by the user) and ``bounds``.
+- ``passes``: in order: ``pass`` (with options), ``applied`` (count by rule), ``near_misses`` (``rule``, ``reason``, ``at``), ``nodes`` after it.
+- ``ops``: node counts by op, ``before`` (as imported) and ``after`` all passes.
+- ``lowered``: whether kernels were written; ``not_lowered``: why not, one text a problem.
+- ``kernels``: in launch order, as in ``schedule.json`` without the pipes: ``kernel``, ``core``, ``blocks``, ``cycles``, ``us``, ``floor_us``, ``bound``, ``bytes``, ``flops``.
+- ``launches``: number of kernel launches. ``total``: ``cycles``, ``us``, ``floor_us``, ``bytes``, ``flops`` of all kernels.
+- ``checks``: with ``--check``: ``after`` which stage, ``case``, ``against``, ``outputs`` (``output``, ``max_abs``, ``max_rel``, ``allowed``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import moec
+from moec.ir.graph import Module
+from moec.ir.symbol import Bounds
+from moec.passes.base import NearMiss, Step
+from moec.target import KernelTime, Schedule
+from moec.witness import Check
+
+
+def op_counts(module: Module) -> dict[str, int]:
+    """Nodes by op, over all functions, in alphabetical order."""
+    counts: dict[str, int] = {}
+    for node in module.nodes():
+        counts[node.op] = counts.get(node.op, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def pass_entry(step: Step, nodes: int) -> dict[str, Any]:
+    """The entry of one pass; ``nodes`` is the module's size after it."""
+    misses = [{"rule": m.rule, "reason": m.reason, "at": _place(m)} for m in step.result.near_misses]
+    return {"pass": step.made_by.spec, "applied": step.result.counts(), "near_misses": misses, "nodes": nodes}
+
+
+def _place(miss: NearMiss) -> list[str]:
+    return [str(n.origin) for n in miss.nodes]
+
+
+def kernel_entry(k: KernelTime) -> dict[str, Any]:
+    """The figures of one kernel."""
+    return {
+        "kernel": k.kernel,
+        "core": k.core,
+        "blocks": k.blocks,
+        "cycles": k.cycles,
+        "us": _us(k.us),
+        "floor_us": _us(k.floor_us),
+        "bound": k.bound,
+        "bytes": k.bytes,
+        "flops": k.flops,
+    }
+
+
+def _us(value: float) -> float:
+    return round(value, 4)
+
+
+def totals(schedule: Schedule) -> dict[str, Any]:
+    """Sums over the kernels of a schedule."""
+    kernels = schedule.kernels
+    return {
+        "cycles": schedule.cycles,
+        "us": _us(schedule.us),
+        "floor_us": _us(sum(k.floor_us for k in kernels)),
+        "bytes": sum(k.bytes for k in kernels),
+        "flops": sum(k.flops for k in kernels),
+    }
+
+
+def check_entry(check: Check) -> dict[str, Any]:
+    """One comparison; an infinite error (shapes differ, NaN) is the text ``inf``, since JSON has no number for it."""
+    outputs = [
+        {"output": d.output, "max_abs": _finite(d.absolute), "max_rel": _finite(d.relative), "allowed": d.allowed}
+        for d in check.differences
+    ]
+    return {"after": check.stage, "case": check.case, "against": check.expected, "outputs": outputs}
+
+
+def _finite(value: float) -> float | str:
+    return value if math.isfinite(value) else "inf"
+
+
+def summary(
+    source: Mapping[str, str],
+    target: Mapping[str, str],
+    sizes: Mapping[str, int],
+    given: Mapping[str, int],
+    bounds: Mapping[str, Bounds],
+    passes: Sequence[Mapping[str, Any]],
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+    schedule: Schedule | None,
+    not_lowered: Sequence[str],
+    checks: Sequence[Check],
+) -> dict[str, Any]:
+    """The whole summary; see the module's docstring for the keys."""
+    kernels = schedule.kernels if schedule is not None else ()
+    return {
+        "moec": moec.__version__,
+        "input": dict(source),
+        "target": dict(target),
+        "symbols": {
+            name: {"size": size, "given": name in given, "bounds": list(bounds[name])} for name, size in sizes.items()
+        },
+        "passes": [dict(p) for p in passes],
+        "ops": {"before": dict(before), "after": dict(after)},
+        "lowered": schedule is not None,
+        "not_lowered": list(not_lowered),
+        "kernels": [kernel_entry(k) for k in kernels],
+        "launches": len(kernels),
+        "total": totals(schedule) if schedule is not None else None,
+        "checks": [check_entry(c) for c in checks],
+    }

@@ -1,0 +1,44 @@
+"""``trace.json``: the schedule as Chrome trace events, which Perfetto and chrome://tracing open. Times are microseconds.
+
+Process 1 is the device: one track with the kernels in launch order. Process 2 is one core (the slowest of each kernel): one track a pipe.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moec.target import Schedule
+
+PIPES = ("MTE2", "MTE1", "M", "FIX", "V", "MTE3", "S")
+"""Tracks from top to bottom: data moves down."""
+
+
+def trace(schedule: Schedule) -> dict[str, Any]:
+    """The trace as a JSON value."""
+    pipes = [p for p in PIPES if any(s.pipe == p for k in schedule.kernels for s in k.spans)]
+    pipes += sorted({s.pipe for k in schedule.kernels for s in k.spans} - set(PIPES))
+    events = [
+        _name("process_name", 1, 0, f"{schedule.target}: kernels"),
+        _name("thread_name", 1, 1, "stream 0"),
+        _name("process_name", 2, 0, "one core: pipes"),
+        *(_name("thread_name", 2, i, pipe) for i, pipe in enumerate(pipes, 1)),
+    ]
+    start = 0.0
+    for k in schedule.kernels:
+        figures = {"cycles": k.cycles, "bound": k.bound, "bytes": k.bytes, "flops": k.flops, "floor_us": round(k.floor_us, 4)}
+        events.append(_event(k.kernel, 1, 1, start, k.us, figures | {"nodes": list(k.nodes)}))
+        scale = (k.us - k.launch_us) / k.cycles if k.cycles else 0.0
+        for s in k.spans:
+            at = start + k.launch_us + s.start * scale
+            events.append(_event(s.label, 2, pipes.index(s.pipe) + 1, at, (s.stop - s.start) * scale, {"cycles": s.stop - s.start}))
+        start += k.us
+    return {"displayTimeUnit": "ns", "traceEvents": events}
+
+
+def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _event(name: str, process: int, thread: int, at: float, length: float, args: dict[str, Any]) -> dict[str, Any]:
+    times = {"ts": round(at, 4), "dur": round(length, 4)}
+    return {"ph": "X", "name": name, "pid": process, "tid": thread, **times, "args": args}
