@@ -28,7 +28,8 @@ def widens(narrow: DType, wide: DType) -> bool:
     digits = narrow.bits - (narrow.kind == "int")
     if wide.is_float:
         return wide.name in ("f32", "f64") and digits <= _MANTISSA[wide.name][0]
-    return wide.is_int and digits <= wide.bits - (wide.kind == "int") and not (narrow.kind == "int" and wide.kind == "uint")
+    loses_sign = narrow.kind == "int" and wide.kind == "uint"
+    return wide.is_int and digits <= wide.bits - (wide.kind == "int") and not loses_sign
 
 
 @rule(
@@ -36,9 +37,9 @@ def widens(narrow: DType, wide: DType) -> bool:
     exactness="exact",
     why="it is already of that dtype",
     dtypes=("f32", "bf16", "i64", "bool"),
-    cases=["x: [3]; to = \"swept\""],
+    cases=['x: [3]; to = "swept"'],
     near=[near("from f32 to bf16", "x: f32[3]; to = !bf16")],
-)  # fmt: skip
+)
 def cast_identity(x: Term, *, to: DType) -> Iterator[Any]:
     yield T.cast(x, to=to)
     require(x.dtype is to, f"the cast goes from {x.dtype} to {to}", x)
@@ -76,18 +77,19 @@ def cast_cast(x: Term, *, mid: DType, to: DType) -> Iterator[Any]:
 def _neutral(name: str, build: Callable[[Term, Term], Term], number: float, why: str, exactness: str = "exact") -> Rule:
     """x op number is x; ``number`` bit for bit in floats, and by value in integers where it is not -0."""
     whole = not (number == 0 and np.signbit(number))
+    integers = [f"x: i64[4]; c = {int(number)}"] if whole else []
 
     @rule(
         name,
         exactness=exactness,
         why=why,
         dtypes=NUMBERS if whole else ("f32", "bf16"),
-        cases=[f"x: f32[16]; c = {number!r}", f"x: bf16[3, 5]; c = {number!r}"] + (["x: i64[4]; c = %d" % number] * whole),
-        near=[near("the constant is 2.0", "x: f32[3]; c = 2.0"), near(f"the constant is {-number!r}", f"x: f32[3]; c = {-number!r}")],
-    )  # fmt: skip
+        cases=[f"x: f32[16]; c = {number!r}", f"x: bf16[3, 5]; c = {number!r}", *integers],
+        near=[near(f"the constant is {n!r}", f"x: f32[3]; c = {n!r}") for n in (2.0, -number)],
+    )
     def neutral(x: Term, *, c: float) -> Iterator[Any]:
         yield build(x, splat(c, x))
-        same = np.float64(c).tobytes() == np.float64(number).tobytes() if isinstance(c, float) else whole and c == number
+        same = c == number and (np.signbit(c) == np.signbit(number) if isinstance(c, float) else whole)
         require(same, f"the constant is {c}, not {number}", x)
         yield x
 
@@ -106,9 +108,9 @@ NEUTRAL = [
 
 @rule("neg-neg", exactness="exact", why="negation flips the sign and nothing else", dtypes=NUMBERS, cases=["x: [16]"])
 def neg_neg(x: Term) -> Iterator[Any]:
-    yield -(-x)
+    yield T.neg(T.neg(x))
     yield x
-    yield miss("a value in between", -T.abs(-x))
+    yield miss("a value in between", T.neg(T.abs(T.neg(x))))
 
 
 @rule("not-not", exactness="exact", why="negation is an involution", dtypes=("bool",), cases=["x: [8]"])
@@ -194,7 +196,9 @@ def _select(name: str, always: bool) -> Rule:
     return select_constant
 
 
-@rule("select-same", exactness="exact", why="both branches are one value", dtypes=NUMBERS, cases=["cond: bool[3]; a: [3]"])
+@rule(
+    "select-same", exactness="exact", why="both branches are one value", dtypes=NUMBERS, cases=["cond: bool[3]; a: [3]"]
+)
 def select_same(cond: Term, a: Term) -> Iterator[Any]:
     yield T.select(cond, a, a)
     yield a
@@ -232,7 +236,7 @@ IDEMPOTENT += [_idempotent(op, ("bool",)) for op in ("and", "or")]
 
 
 def _drop_expand(op: str, side: int, dtypes: tuple[str, ...], **attrs: Any) -> Rule:
-    """op(expand(x), y) is op(x, y) where y alone gives the result its shape; ``side`` says which operand is expanded."""
+    """op(expand(x), y) is op(x, y) where y alone gives the result its shape; ``side`` is the expanded operand."""
 
     def ordered(first: Term, second: Term) -> Term:
         pair = (first, second) if side == 0 else (second, first)
@@ -244,7 +248,7 @@ def _drop_expand(op: str, side: int, dtypes: tuple[str, ...], **attrs: Any) -> R
         exactness="exact",
         why="the op broadcasts as the expand does",
         dtypes=dtypes,
-        cases=["x: [4, 1] in 1..9; y: [4, 3] in 1..9; shape = [4, 3]", "x: [3] in 1..9; y: [4, 3] in 1..9; shape = [4, 3]"],
+        cases=[f"x: {small} in 1..9; y: [4, 3] in 1..9; shape = [4, 3]" for small in ("[4, 1]", "[3]")],
         near=[near("not", "x: [3] in 1..9; y: [3] in 1..9; shape = [4, 3]")],
     )
     def drop_expand(x: Term, y: Term, *, shape: tuple[int, ...]) -> Iterator[Any]:
@@ -262,7 +266,21 @@ DROP_EXPAND += [_drop_expand(op, 0, ("bool",)) for op in ("and", "or", "xor")]
 DROP_EXPAND += [_drop_expand("pow", side, ("f32", "bf16")) for side in (0, 1)]
 
 ARITH_RULES = [
-    cast_identity, cast_cast, *NEUTRAL, neg_neg, not_not, add_neg, pow_two, one_over, reciprocal_sqrt, divide_by_sqrt,
-    _select("select-true", True), _select("select-false", False), select_same, *IDEMPOTENT, _absorbed("and", True),
-    _absorbed("or", False), *DROP_EXPAND,
-]  # fmt: skip
+    cast_identity,
+    cast_cast,
+    *NEUTRAL,
+    neg_neg,
+    not_not,
+    add_neg,
+    pow_two,
+    one_over,
+    reciprocal_sqrt,
+    divide_by_sqrt,
+    _select("select-true", True),
+    _select("select-false", False),
+    select_same,
+    *IDEMPOTENT,
+    _absorbed("and", True),
+    _absorbed("or", False),
+    *DROP_EXPAND,
+]

@@ -60,8 +60,11 @@ def transpose_identity(x: Term, *, perm: Sequence[int]) -> Iterator[Any]:
     exactness="exact",
     why="two permutations compose to one",
     dtypes=ANY,
-    cases=["x: [2, 3, 4]; inner = [1, 2, 0]; outer = [2, 1, 0]", "x: [2, 3, 4, 5]; inner = [3, 0, 2, 1]; outer = [1, 3, 0, 2]"],
-)  # fmt: skip
+    cases=[
+        "x: [2, 3, 4]; inner = [1, 2, 0]; outer = [2, 1, 0]",
+        "x: [2, 3, 4, 5]; inner = [3, 0, 2, 1]; outer = [1, 3, 0, 2]",
+    ],
+)
 def transpose_transpose(x: Term, *, inner: Sequence[int], outer: Sequence[int]) -> Iterator[Any]:
     yield T.transpose(T.transpose(x, perm=inner), perm=outer)
     yield T.transpose(x, perm=tuple(inner[i] for i in outer))
@@ -248,9 +251,13 @@ def _reduce_of_ones(op: str, exactness: str, why: str) -> Rule:
         exactness=exactness,
         why=why,
         dtypes=("f32", "bf16", "i64"),
-        cases=["x: [3, 1, 4]; axes = [1]; keepdims = false", "x: [3, 1]; axes = [1]; keepdims = true", "x: [3]; axes = []; keepdims = true"],
+        cases=[
+            "x: [3, 1, 4]; axes = [1]; keepdims = false",
+            "x: [3, 1]; axes = [1]; keepdims = true",
+            "x: [3]; axes = []; keepdims = true",
+        ],
         near=[near("reduces more than size 1", "x: [3, 2]; axes = [1]; keepdims = true")],
-    )  # fmt: skip
+    )
     def reduce_of_ones(x: Term, *, axes: Sequence[int], keepdims: bool) -> Iterator[Any]:
         reduced = getattr(T, op)(x, axes=axes, keepdims=keepdims)
         yield reduced
@@ -260,10 +267,11 @@ def _reduce_of_ones(op: str, exactness: str, why: str) -> Rule:
     return reduce_of_ones
 
 
+_SIGN = "; only -0 becomes 0 in the sum"
 _ONE = "a reduction over dimensions of size 1 takes each element on its own"
 REDUCE_OF_ONES = [
     *(_reduce_of_ones(op, "exact", _ONE) for op in ("reduce_max", "reduce_min", "reduce_prod")),
-    *(_reduce_of_ones(op, "reassociated", f"{_ONE}; only -0 becomes 0 in the sum") for op in ("reduce_sum", "reduce_mean")),
+    *(_reduce_of_ones(op, "reassociated", _ONE + _SIGN) for op in ("reduce_sum", "reduce_mean")),
 ]
 
 
@@ -272,7 +280,20 @@ def _text(dims: Sequence[Dim]) -> str:
 
 
 SHAPE_RULES = [
-    reshape_identity, reshape_reshape, transpose_identity, transpose_transpose, transpose_of_ones, slice_all, slice_slice,
-    concat_one, concat_of_split, slice_of_concat_first, slice_of_concat_second, expand_identity, expand_expand, pad_nothing,
-    tile_once, *REDUCE_OF_ONES,
-]  # fmt: skip
+    reshape_identity,
+    reshape_reshape,
+    transpose_identity,
+    transpose_transpose,
+    transpose_of_ones,
+    slice_all,
+    slice_slice,
+    concat_one,
+    concat_of_split,
+    slice_of_concat_first,
+    slice_of_concat_second,
+    expand_identity,
+    expand_expand,
+    pad_nothing,
+    tile_once,
+    *REDUCE_OF_ONES,
+]

@@ -154,9 +154,7 @@ def _far(rule: Rule, old: np.ndarray, new: np.ndarray, fp64: bool) -> str:
         return "other elements are finite"
     scale = float(np.max(np.abs(a[finite]), initial=0.0)) or 1.0
     error = float(np.max(np.abs(a - b)[finite], initial=0.0)) / scale
-    allowed = max(rule.bound, 0.0) or ROUNDINGS * _epsilon(old)
-    if fp64 and rule.exactness == "reassociated":
-        allowed = 1e-12
+    allowed = rule.bound + (1e-12 if fp64 else ROUNDINGS * _epsilon(old))
     return f"relative error {error:.3g}, allowed {allowed:.3g}" if error > allowed else ""
 
 
@@ -172,7 +170,8 @@ def check_law(law: Law, seeds: Sequence[int]) -> str:
     for seed in seeds:
         inputs = law.inputs(seed)
         for fp64 in (True, False):
-            old, new = (reference.run(m, inputs, fp64=fp64) for m in (before, after))
+            with np.errstate(all="ignore"):
+                old, new = (reference.run(m, inputs, fp64=fp64) for m in (before, after))
             if wrong := compare(law.rule, old, new, fp64):
                 return f"seed {seed}{', fp64' if fp64 else ''}: {wrong}"
     return ""

@@ -105,7 +105,7 @@ class Term:
 
 
 class Splat(Term):
-    """A constant all of whose elements are ``value`` (a number, or an ``AttrVar`` that binds it), of ``like``('s dtype).
+    """A constant all of whose elements are ``value``: a number, or an ``AttrVar`` that binds it. Its dtype is ``like``'s.
 
     As a pattern it takes a constant of any shape; built, it is a scalar.
     """
@@ -176,7 +176,7 @@ def _apply(op: str, operands: Sequence[Term | Number | None], attrs: dict[str, A
 
 
 def splat(value: Any, like: Term | DType) -> Splat:
-    """A constant all of whose elements are ``value``, a number or an attribute, of the dtype ``like`` or of its dtype."""
+    """A constant all of whose elements are ``value``, a number or an attribute; ``like`` is its dtype or has it."""
     return Splat(value, like)
 
 
