@@ -23,7 +23,10 @@ _PLAIN = {
 
 
 def read_attributes(node: NodeView, folder: Path | None, opset: int) -> dict[str, Any]:
-    """The node's attributes by name; tensors as ``TensorData``. ValueError for one that cannot be read or that the operator does not have."""
+    """The node's attributes by name.
+
+    Tensors as ``TensorData``. ValueError for one that cannot be read or that the operator does not have.
+    """
     found: dict[str, Any] = {}
     for a in node.proto.attribute:
         field = _PLAIN.get(a.type)
@@ -37,7 +40,9 @@ def read_attributes(node: NodeView, folder: Path | None, opset: int) -> dict[str
         elif a.type == _TENSOR:
             found[a.name] = tensor_data(a.t, folder)
         else:
-            kind = AttributeProto.AttributeType.Name(a.type) if a.type in AttributeProto.AttributeType.values() else a.type
+            kind = (
+                AttributeProto.AttributeType.Name(a.type) if a.type in AttributeProto.AttributeType.values() else a.type
+            )
             raise ValueError(f"attribute '{a.name}' of kind {kind} is not supported here")
     if found:
         known = _declared(node.op_type, node.domain, opset)

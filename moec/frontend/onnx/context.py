@@ -17,9 +17,15 @@ from moec.ir.symbol import Dim, Expr, Shape
 from moec.ir.types import I64, DType, TensorType, dtype_of
 from moec.ops.build import make_node
 
+_EXACT = ("int", "uint", "bool")
+"""Kinds of dtype whose elements may be sizes."""
+
 
 class Tensor:
-    """What an ONNX name stands for: a value of the IR, or contents that become one when something reads them as data."""
+    """What an ONNX name stands for.
+
+    A value of the IR, or contents that become one when something reads them as data.
+    """
 
     __slots__ = ("type", "value", "data", "_content", "name", "parts")
 
@@ -39,11 +45,15 @@ class Tensor:
     @property
     def content(self) -> Content | None:
         """Its elements, where it is a small integer tensor known at import."""
-        if self._content is None and self.data is not None and self.data.size <= LIMIT:
-            if self.type.dtype.is_int or self.type.dtype.kind == "bool":
-                items = np.empty(self.data.shape, dtype=object)
-                items[...] = self.data.numpy().tolist()
-                self._content = Content(items, self.type.dtype)
+        if (
+            self._content is None
+            and self.data is not None
+            and self.data.size <= LIMIT
+            and self.type.dtype.kind in _EXACT
+        ):
+            items = np.empty(self.data.shape, dtype=object)
+            items[...] = self.data.numpy().tolist()
+            self._content = Content(items, self.type.dtype)
         return self._content
 
 
@@ -111,7 +121,7 @@ class Context:
             self.constants[key] = value
         return self.constants[key]
 
-    def scalar(self, number: float | int | bool, dtype: DType) -> Value:
+    def scalar(self, number: Any, dtype: DType) -> Value:
         """A constant of rank 0."""
         return self._of_data(ArrayData(np.array(number, dtype.carrier), dtype), "")
 

@@ -6,10 +6,11 @@ from moec.ir.symbol import DEFAULT_BOUND, Bounds, Dim, Expr, bounds, dmax, dmin,
 
 
 class Facts:
-    """The symbols of the module being imported, which of them are known only when it runs, and what follows from their bounds.
+    """The symbols of the module being imported, which of them are known only when it runs, and what follows from
+    their bounds.
 
-    A size that the model's inputs name is taken to be at least 1 here, as the exporters themselves take it: else ``x[0:1]`` would have
-    min(1, T) rows and broadcast with nothing. The module's own bounds still allow 0.
+    A size that the model's inputs name is taken to be at least 1 here, as the exporters themselves take it: else
+    ``x[0:1]`` would have min(1, T) rows and broadcast with nothing. The module's own bounds still allow 0.
     """
 
     def __init__(self, table: dict[str, Bounds]):

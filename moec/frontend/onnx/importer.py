@@ -1,4 +1,7 @@
-"""From a model to a module: which operators are known, then node by node in execution order; all problems in one refusal."""
+"""From a model to a module.
+
+Which operators are known, then node by node in execution order; all problems in one refusal.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def load_onnx(path: str | Path) -> Module:
 
 
 def import_model(model: onnx.ModelProto, file: str = "<model>", folder: Path | None = None) -> Module:
-    """The layer IR of ``model``; ``file`` names it in messages and provenance, ``folder`` is where its external data lies."""
+    """The layer IR of ``model``.
+
+    ``file`` names it in messages and provenance, ``folder`` is where its external data lies.
+    """
     where = Where(file)
     versions = opsets(model, where)
     if model.functions:
@@ -52,7 +58,10 @@ def import_model(model: onnx.ModelProto, file: str = "<model>", folder: Path | N
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """No garbage collection meanwhile: an import only makes objects that stay, and scanning them over and over costs a third of its time."""
+    """No garbage collection meanwhile.
+
+    An import only makes objects that stay, and scanning them over and over costs a third of its time.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -63,7 +72,10 @@ def _no_collection() -> Iterator[None]:
 
 
 def _unsupported(views: Iterable[NodeView], versions: dict[str, int], file: str) -> list[Problem]:
-    """One problem for each operator that has no handler, or none for the version wanted: count, first node, versions."""
+    """One problem for each operator that has no handler, or none for the version wanted.
+
+    Count, first node, versions.
+    """
     seen: dict[tuple[str, str], list[NodeView]] = {}
     for view in views:
         seen.setdefault((view.domain, view.op_type), []).append(view)
@@ -193,7 +205,9 @@ class _Importer:
         for name in names:
             if name not in self.tensors:
                 if not self.problems:
-                    self._refuse(f"output '{name}' is no node's output, no input and no initializer", "export the file again")
+                    self._refuse(
+                        f"output '{name}' is no node's output, no input and no initializer", "export the file again"
+                    )
                 continue
             tensor = self.tensors[name]
             if tensor is not None:
@@ -216,5 +230,3 @@ def _contents(inputs: list[Tensor | None]) -> list[Content | None] | None:
             return None
         found.append(content)
     return found if inputs else None
-
-

@@ -42,7 +42,8 @@ def execution_order(
 ) -> tuple[Sequence[NodeView], list[Problem]]:
     """The nodes, each after those it reads from, in file order where that is possible.
 
-    ``given`` are the names defined outside: inputs and initializers. Problems: names defined twice, never defined, or defined in a circle.
+    ``given`` are the names defined outside: inputs and initializers. Problems: names defined twice, never defined, or
+    defined in a circle.
     """
     producer: dict[str, int] = dict.fromkeys(given, -1)
     problems: list[Problem] = []
@@ -70,7 +71,9 @@ def execution_order(
     order, circle = _sort(nodes, producer)
     if circle:
         shown = " -> ".join(f"{i} ({label(nodes[i].proto)})" for i in circle)
-        problems.append(Problem(f"the graph has a cycle: {shown}", place(file, nodes[circle[0]]), "export the file again"))
+        problems.append(
+            Problem(f"the graph has a cycle: {shown}", place(file, nodes[circle[0]]), "export the file again")
+        )
     return [nodes[i] for i in order], problems
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
 
 from moec.diagnostics import Problem, Refusal, Where
 
@@ -37,7 +37,10 @@ def read_model(path: Path) -> onnx.ModelProto:
 
 
 def opsets(model: onnx.ModelProto, where: Where) -> dict[str, int]:
-    """Operator set versions by domain ('' for the standard one); Refusal where the standard one is missing or too new."""
+    """Operator set versions by domain ('' for the standard one).
+
+    Refusal where the standard one is missing or too new.
+    """
     versions = {"" if o.domain in STANDARD else o.domain: o.version for o in model.opset_import}
     standard = versions.get("")
     if standard is None:

@@ -1,8 +1,9 @@
 """Shape arithmetic done at import: small integer tensors whose elements are dimensions, not data.
 
-Exporters compute the shapes of Reshape, Expand and Slice with operators on int64 tensors (Shape, Gather, Mul, Concat, ...). Here
-such a tensor is a numpy array of ``Dim`` objects, an operator on it is done at once and leaves no node, and symbols pass through.
-An evaluator returns None where the result is not known before the model runs; the operator then becomes an ordinary node.
+Exporters compute the shapes of Reshape, Expand and Slice with operators on int64 tensors (Shape, Gather, Mul, Concat,
+...). Here such a tensor is a numpy array of ``Dim`` objects, an operator on it is done at once and leaves no node,
+and symbols pass through. An evaluator returns None where the result is not known before the model runs; the operator
+then becomes an ordinary node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The table of handlers: for each ONNX operator the function that imports it and the operator versions it was written for."""
+"""The table of handlers.
+
+For each ONNX operator the function that imports it and the operator versions it was written for.
+"""
 
 from __future__ import annotations
 

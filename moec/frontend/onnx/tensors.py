@@ -40,7 +40,10 @@ def onnx_dtype(number: int) -> DType:
 
 
 def tensor_data(proto: onnx.TensorProto, folder: Path | None) -> TensorData:
-    """The contents of ``proto``; ``folder`` is where its external data may lie. ValueError says what is wrong with it."""
+    """The contents of ``proto``.
+
+    ``folder`` is where its external data may lie. ValueError says what is wrong with it.
+    """
     element = onnx_dtype(proto.data_type)
     dims = tuple(proto.dims)
     if any(d < 0 for d in dims):

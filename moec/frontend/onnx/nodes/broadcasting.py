@@ -12,8 +12,8 @@ from moec.ir.symbol import Dim
 def fitted(op: Op, values: Sequence[Value]) -> list[Value]:
     """The operands, with sizes that data decides replaced by what they are broadcast against.
 
-    A model that adds ``n0 + n1`` rows to ``2*T`` rows says that they are as many; a reshape to the other's shape states that, and fails when it
-    runs if it is not so.
+    A model that adds ``n0 + n1`` rows to ``2*T`` rows says that they are as many; a reshape to the other's shape
+    states that, and fails when it runs if it is not so.
     """
     facts = op.context.facts
     rank = max((v.type.rank for v in values), default=0)
@@ -27,7 +27,9 @@ def fitted(op: Op, values: Sequence[Value]) -> list[Value]:
 
 def _stated(op: Op, value: Value, wanted: Sequence[Dim]) -> Value:
     facts = op.context.facts
-    shape = tuple(w if facts.is_runtime(d) and d != w and w != 1 else d for d, w in zip(value.type.dims, wanted, strict=True))
+    shape = tuple(
+        w if facts.is_runtime(d) and d != w and w != 1 else d for d, w in zip(value.type.dims, wanted, strict=True)
+    )
     return value if shape == value.type.dims else op.emit("reshape", value, shape=shape)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from moec.frontend.onnx.context import Op, Tensor
 from moec.frontend.onnx.nodes.broadcasting import fitted
 from moec.frontend.onnx.table import onnx_op
@@ -211,5 +209,5 @@ def _is_inf(op: Op) -> Value:
     found = op.emit("is_inf", x)
     for attribute, comparison in (("detect_negative", "ge"), ("detect_positive", "le")):
         if not op.attr(attribute, 1):
-            found = op.emit("and", found, op.emit(comparison, x, constant_like(op, np.float32(0), x)))
+            found = op.emit("and", found, op.emit(comparison, x, constant_like(op, 0, x)))
     return found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from moec.frontend.onnx.context import Op
 from moec.frontend.onnx.nodes.broadcasting import fitted, reshaped
 from moec.frontend.onnx.table import onnx_op
@@ -71,7 +69,7 @@ def _one_hot(op: Op) -> Value:
             return hot
     values = op.value(2)
     low, high = (reshaped(op, op.emit("slice", values, axis=0, start=i, stop=i + 1, step=1), ()) for i in (0, 1))
-    zero = op.context.scalar(np.zeros((), dtype.carrier)[()], dtype)
+    zero = op.context.scalar(0, dtype)
     return op.emit("select", *fitted(op, [op.emit("ne", hot, zero), high, low]))
 
 

@@ -15,7 +15,9 @@ def _matmul(op: Op) -> Value:
 
 
 def product(op: Op, a: Value, b: Value, transpose_a: bool, transpose_b: bool) -> Value:
-    """a @ b; an operand of rank 1 is a row (left) or a column (right) and its dimension is dropped from the result, as in numpy."""
+    """a @ b; an operand of rank 1 is a row (left) or a column (right) and its dimension is dropped from the result,
+    as in numpy.
+    """
     row, column = a.type.rank == 1, b.type.rank == 1
     if row:
         a = reshaped(op, a, (1, *a.type.dims))

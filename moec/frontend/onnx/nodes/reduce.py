@@ -44,15 +44,19 @@ def _l1(op: Op) -> Value:
     return magnitudes if _is_noop(op) else _reduced(op, "reduce_sum", magnitudes)
 
 
-@onnx_op("ReduceSumSquare", last=18)
-def _sum_square(op: Op) -> Value:
+def _squares(op: Op) -> Value:
     squares = op.emit("mul", op.value(0), op.value(0))
     return squares if _is_noop(op) else _reduced(op, "reduce_sum", squares)
 
 
+@onnx_op("ReduceSumSquare", last=18)
+def _sum_square(op: Op) -> Value:
+    return _squares(op)
+
+
 @onnx_op("ReduceL2", last=18)
 def _l2(op: Op) -> Value:
-    return op.emit("sqrt", _sum_square(op))
+    return op.emit("sqrt", _squares(op))
 
 
 @onnx_op("ReduceLogSum", last=18)

@@ -125,13 +125,12 @@ def _expand(op: Op) -> Value:
 def expanded(op: Op, x: Value, target: Sequence[Dim]) -> Value:
     """x broadcast with ``target`` in both directions, as Expand does."""
     rank = max(x.type.rank, len(target))
-    shape: list[Dim] = [1] * (rank - x.type.rank) + list(x.type.dims)
+    shape: list[Dim] = [*[1] * (rank - x.type.rank), *x.type.dims]
     for i, d in enumerate(target, rank - len(target)):
-        if shape[i] == 1:
+        stated = d != 1 and isinstance(d, int)
+        if shape[i] == 1 or (stated and not isinstance(shape[i], int)):
             shape[i] = d
-        elif d != 1 and isinstance(d, int) and not isinstance(shape[i], int):
-            shape[i] = d
-        elif d != 1 and isinstance(d, int) and shape[i] != d:
+        elif stated and shape[i] != d:
             raise ValueError(f"{x.type} does not expand to {list(target)}")
     return x if tuple(shape) == x.type.dims else op.emit("expand", x, shape=tuple(shape))
 

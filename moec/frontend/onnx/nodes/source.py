@@ -61,6 +61,6 @@ def _range(op: Op) -> Value:
     constants = [op.tensor(i).data for i in range(3)]
     if all(c is not None for c in constants):
         low, high, step = (c.numpy().ravel()[0] for c in constants if c is not None)
-        return op.context.array(np.arange(low, high, step, dtype.carrier))
+        return op.context.array(np.arange(low, high, step).astype(dtype.carrier))
     ends = [reshaped(op, op.value(i), ()) for i in range(3)]
     return op.emit("range", *ends, count=op.context.facts.fresh("range"))
