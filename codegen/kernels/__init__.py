@@ -1,0 +1,1 @@
+"""The tile programs: one function a kernel family, from sizes and dtypes to kernel IR."""

@@ -1,0 +1,95 @@
+"""Tile sizes of the cube kernels: the fastest by a coarse count of cycles among those that fit the on-chip memories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from moec.codegen.capacities import Capacities
+from moec.codegen.kernel_ir import ITEMSIZE
+from moec.diagnostics import Problem, Refusal, Where
+
+L1_BYTES_PER_CYCLE = 80
+"""GM to L1 with layout change, 64 KiB pieces (mskpp measured table, 910B1)."""
+L0A_BYTES_PER_CYCLE, L0B_BYTES_PER_CYCLE = 263, 131
+"""L1 to L0A and L0B (mskpp measured table, 910B1)."""
+FIX_BYTES_PER_CYCLE = 120
+"""L0C to GM (mskpp measured table, 910B1)."""
+MMAD_HEAD = 21
+"""Cycles before the first fractal of a Mmad (CANN asc-devkit docs, mmad performance test)."""
+K_PER_CYCLE = {2: 16, 4: 4}
+"""Inner length of the 16 x 16 x k block that one cycle multiplies, by item size (CANN asc-devkit docs)."""
+TILE_HEAD = 600
+"""Cycles until the first data of a tile arrives when nothing hides them (GM to L1 latency and layout change)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CubeTile:
+    """Output tile ``m`` x ``n``; ``k1`` of K in L1, ``k0`` of K in L0; ``c_slots`` output tiles in L0C."""
+
+    m: int
+    n: int
+    k1: int
+    k0: int
+    c_slots: int
+
+
+def _fits(t: CubeTile, size: int, caps: Capacities) -> bool:
+    return (
+        2 * t.m * t.k0 * size <= caps.l0a
+        and 2 * t.n * t.k0 * size <= caps.l0b
+        and t.c_slots * t.m * t.n * 4 <= caps.l0c
+        and 2 * (t.m + t.n) * t.k1 * size <= caps.l1
+        and t.n // 16 * (t.k0 * size // 32) <= 255
+    )
+
+
+def _candidates(m: int, n: int, k: int, size: int, caps: Capacities) -> Iterator[CubeTile]:
+    def up(x: int, to: int) -> int:
+        return -(-max(x, 1) // to) * to
+
+    c0 = 32 // size
+    for tm in (16, 32, 64, 128, 256):
+        for tn in (16, 32, 64, 128, 256):
+            if (tm >= 2 * up(m, 16) and tm > 16) or (tn >= 2 * up(n, 16) and tn > 16):
+                continue
+            for k0_bytes in (32, 64, 128, 256):
+                for ratio in (1, 2, 4, 8):
+                    k0 = k0_bytes // size
+                    if (k0 > up(k, c0) and k0 > c0) or (ratio > 1 and k0 * ratio >= 2 * up(k, c0)):
+                        continue
+                    for slots in (2, 1):
+                        yield CubeTile(tm, tn, k0 * ratio, k0, slots)
+
+
+def cycles(t: CubeTile, m: int, n: int, k: int, size: int, cores: int) -> float:
+    """Coarse cycles of the busiest core for [m, k] x [n, k]."""
+    tiles = -(-m // t.m) * -(-n // t.n)
+    rounds = -(-tiles // cores)
+    rows, cols = min(t.m, m), min(t.n, n)
+    row16, col16 = -(-rows // 16) * 16, -(-cols // 16) * 16
+    steps = -(-k // t.k0)
+    mte2 = (rows + cols) * k * size / L1_BYTES_PER_CYCLE + -(-k // t.k1) * 2 * 20
+    mte1 = row16 * k * size / L0A_BYTES_PER_CYCLE + col16 * k * size / L0B_BYTES_PER_CYCLE
+    mte1 += steps * (t.k0 * size // 32 + 1) * 2
+    cube = row16 // 16 * (col16 // 16) * -(-k // K_PER_CYCLE[size]) + steps * 4
+    fix = rows * cols * 4 / FIX_BYTES_PER_CYCLE
+    tile = max(mte2, mte1, cube) + (fix if t.c_slots == 1 else fix / 4) + MMAD_HEAD
+    return TILE_HEAD + rounds * tile
+
+
+def cube_tile(m: int, n: int, k: int, dtype: str, caps: Capacities, node: str = "") -> CubeTile:
+    """The tile for a product of [m, k] by [n, k] (typical sizes) on all cube cores."""
+    size = ITEMSIZE[dtype]
+    m, n, k = max(m, 1), max(n, 1), max(k, 1)
+    fitting = [t for t in _candidates(m, n, k, size, caps) if _fits(t, size, caps)]
+    if not fitting:
+        raise Refusal(
+            Problem(
+                f"no tile of a {dtype} product fits: the smallest needs {2 * 16 * 32 / 1024:.1f} KiB of L0A and L0B each, "
+                f"there are {caps.l0a / 1024:.1f} and {caps.l0b / 1024:.1f}",
+                Where(node=node),
+                "choose a target with larger buffers",
+            )
+        )
+    return min(fitting, key=lambda t: (cycles(t, m, n, k, size, caps.aic), -t.m * t.n, -t.k1, -t.k0, t.m))
