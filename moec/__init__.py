@@ -1,7 +1,8 @@
 """moec: a compiler for mixture-of-experts transformer layers on Ascend NPUs.
 
 ``passes/``, ``codegen/`` and ``targets/`` stand at the top of the repository and import as ``moec.passes``,
-``moec.codegen`` and ``moec.targets``. An installed moec has them by setuptools' ``package-dir``; in a checkout the finder
+``moec.codegen`` and ``moec.targets``. An installed moec has them by setuptools' ``package-dir``; in a checkout the
+finder
 below resolves these three names, and no others, to the folders beside this one.
 """
 

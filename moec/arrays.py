@@ -1,6 +1,7 @@
 """Arrays that users hand in and out: ``.npz`` files with one or several input sizes, and how far two arrays are apart.
 
-Keys: ``in.<input>`` with ``out.<n>`` (another runtime's: ``ort.<n>``) are one case, ``in2.<input>`` with ``out2.<n>`` and ``ort2.<n>`` a second
+Keys: ``in.<input>`` with ``out.<n>`` (another runtime's: ``ort.<n>``) are one case, ``in2.<input>`` with ``out2.<n>``
+and ``ort2.<n>`` a second
 one. Plain keys are inputs, or outputs by name where the file is the expected one.
 """
 
@@ -22,14 +23,18 @@ from moec.ir.types import DType
 _KEY = re.compile(r"(in|out|ort)(\d*)\.(.+)\Z")
 
 TOLERANCE = {"f64": 1e-9, "f32": 1e-4, "f16": 2e-2, "bf16": 7e-2}
-"""Largest error by dtype that two evaluations of one layer may differ by, as a share of max(1, largest expected magnitude); others: 0."""
+"""Largest error by dtype that two evaluations of one layer may differ by, as a share of max(1, largest expected
+magnitude); others: 0.
+"""
 
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass
 class Case:
-    """One set of inputs by name and the outputs by name or number that are stored for it, by producer (``out``, ``ort``)."""
+    """One set of inputs by name and the outputs by name or number that are stored for it, by producer (``out``,
+    ``ort``).
+    """
 
     name: str
     inputs: Arrays = field(default_factory=dict)
@@ -38,7 +43,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one output is from what was expected: largest absolute error, the same relative to ``scale``, the largest magnitude expected."""
+    """How far one output is from what was expected: largest absolute error, the same relative to ``scale``, the
+    largest magnitude expected.
+    """
 
     output: str
     absolute: float
@@ -87,7 +94,9 @@ def cases(inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray] |
 
 
 def record_of(path: Path) -> dict[str, object]:
-    """What ``index.json`` beside an ``.npz`` file says of its checks (tolerance, expected key); empty where it says nothing."""
+    """What ``index.json`` beside an ``.npz`` file says of its checks (tolerance, expected key); empty where it says
+    nothing.
+    """
     index = path.parent / "index.json"
     if not index.is_file():
         return {}
@@ -99,7 +108,7 @@ def record_of(path: Path) -> dict[str, object]:
 
 
 def match_outputs(names: Sequence[str], stored: Mapping[str, np.ndarray], path: Path) -> Arrays:
-    """Stored outputs under the layer's output names; a stored number is a position. Refusal names what fits no output."""
+    """Stored outputs under the layer's output names; a stored number is a position. Refusal names what fits none."""
     result: Arrays = {}
     for key, array in stored.items():
         if key in names:
@@ -137,7 +146,9 @@ def recorded_tolerance(record: Mapping[str, object]) -> float | None:
 def compare(
     actual: Arrays, expected: Arrays, types: Mapping[str, DType], tolerance: float | None = None
 ) -> tuple[Difference, ...]:
-    """How far each expected output is off; ``tolerance`` is by default that of the output's dtype (integers must be equal)."""
+    """How far each expected output is off; ``tolerance`` is by default that of the output's dtype (integers must be
+    equal).
+    """
     return tuple(
         difference(n, actual[n], e, TOLERANCE.get(types[n].name, 0.0) if tolerance is None else tolerance)
         for n, e in expected.items()
@@ -147,7 +158,10 @@ def compare(
 def require_agreement(differences: Iterable[Difference], what: str, case: str) -> None:
     """CheckFailed with every output that is further off than allowed; ``what`` was compared, on ``case``."""
     problems = [
-        Problem(f"{what}: output '{d.output}' is off by {d.absolute:.3g} (allowed {d.allowed:.3g})", Where(node=f"case {case}"))
+        Problem(
+            f"{what}: output '{d.output}' is off by {d.absolute:.3g} (allowed {d.allowed:.3g})",
+            Where(node=f"case {case}"),
+        )
         for d in differences
         if not d.agrees
     ]

@@ -1,4 +1,6 @@
-"""The output folder of a compilation: written beside, renamed when complete, never mixed with files that are not moec's."""
+"""The output folder of a compilation: written beside, renamed when complete, never mixed with files that are not
+moec's.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def _is_ours(folder: Path) -> bool:
 
 @contextmanager
 def output_folder(final: Path) -> Iterator[Path]:
-    """A temporary folder beside ``final`` that takes its place when the block ends without an exception; else nothing is left behind."""
+    """A temporary folder beside ``final`` that takes its place when the block ends without an exception; else nothing
+    is left behind.
+    """
     check_output(final)
     final = final.absolute()
     made = [p for p in final.parents if not p.exists()]

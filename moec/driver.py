@@ -1,4 +1,6 @@
-"""The whole way from a file to kernels and reports. This module alone knows every stage; each stage is imported when it is reached."""
+"""The whole way from a file to kernels and reports. This module alone knows every stage; each stage is imported when
+it is reached.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
 from moec.passes.base import Context, Pass, PassManager, Result, default_passes, parse_passes
 from moec.report.summary import op_counts, pass_entry, summary
-from moec.sizes import complete_sizes, symbol_bounds
+from moec.sizes import check_sizes, complete_sizes, symbol_bounds
 from moec.target import Schedule, Target
 from moec.witness import Witness
 
@@ -31,7 +33,9 @@ Stage = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Compiled:
-    """What ``compile`` made: the module after all passes, the target's program and schedule (None where an op has no kernel), the summary."""
+    """What ``compile`` made: the module after all passes, the target's program and schedule (None where an op has no
+    kernel), the summary.
+    """
 
     module: Module
     program: Any
@@ -69,22 +73,34 @@ def compile(
     print: Callable[[str], None] = print,
     stage: Stage = lambda name: nullcontext(),
 ) -> Compiled:
-    """Compile a layer: run passes, lower to kernels of ``target``, time them; write everything to folder ``out`` where that is given.
+    """Compile a layer: run passes, lower to kernels of ``target``, time them; write everything to folder ``out``
+    where that is given.
 
-    ``source`` is a file or a module, which is changed in place. ``set`` gives the sizes of symbols that tiles and schedule are chosen for.
-    ``passes`` replaces the default ones. ``check`` evaluates the layer before and after each pass. ``print_after`` names passes (or ``all``) after which
-    ``print`` gets the IR. Raises Refusal for input that cannot be taken and CheckFailed where a check fails; then nothing is written.
+    ``source`` is a file or a module, which is changed in place. ``set`` gives the sizes of symbols that tiles and
+    schedule are chosen for.
+    ``passes`` replaces the default ones. ``check`` evaluates the layer before and after each pass. ``print_after``
+    names passes (or ``all``) after which
+    ``print`` gets the IR. Raises Refusal for input that cannot be taken and CheckFailed where a check fails; then
+    nothing is written.
     """
-    chosen = parse_passes(passes) if isinstance(passes, str) else list(passes) if passes is not None else default_passes()
+    chosen = (
+        parse_passes(passes) if isinstance(passes, str) else list(passes) if passes is not None else default_passes()
+    )
     _require_passes(print_after, chosen)
     machine = load_target(target) if isinstance(target, str) else target
     final = Path(out) if out is not None else None
     if final is not None:
         check_output(final)
-    path = None if isinstance(source, Module) else Path(source)
-    with stage(f"reading {path.name}" if path is not None else "reading"):
-        module = source if isinstance(source, Module) else load(source)
-    sizes = complete_sizes(module, set or {})
+    path: Path | None = None
+    if isinstance(source, Module):
+        loaded = sources.Loaded(source, {}, ())
+    else:
+        path = Path(source)
+        with stage(f"reading {path.name}"):
+            loaded = sources.read(path)
+    module = loaded.module
+    check_sizes(module, set or {})
+    sizes = complete_sizes(module, {**loaded.tune, **(set or {})})
     place = output_folder(final) if final is not None else nullcontext(None)
     with place as folder:
         run = _Run(module, folder, final or Path())

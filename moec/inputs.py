@@ -37,7 +37,9 @@ def divide(module: Module, arrays: Arrays, sizes: Mapping[str, int], file: Path)
             problems.append(Problem(f"input '{name}' ({value.type}) is missing", where, hint))
     for name in open_weights(module):
         if name not in arrays:
-            problems.append(Problem(f"weight '{name}' is missing", where, suggest(name, arrays) or "add it under that name"))
+            problems.append(
+                Problem(f"weight '{name}' is missing", where, suggest(name, arrays) or "add it under that name")
+            )
     env: dict[str, int] = {}
     for name, value in wanted.items():
         if name in arrays:

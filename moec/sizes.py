@@ -1,4 +1,6 @@
-"""Sizes that a user gives for the symbols of a module (``--set T=4096``), and those that moec assumes where none are given."""
+"""Sizes that a user gives for the symbols of a module (``--set T=4096``), and those that moec assumes where none are
+given.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,17 @@ _SETTING = re.compile(r"([A-Za-z_][\w.]*)=(-?\d+)\Z")
 
 
 def parse_sizes(settings: Iterable[str]) -> dict[str, int]:
-    """The sizes that ``T=4096,B=2`` settings give; Usage for what is no ``NAME=NUMBER`` or given twice with different numbers."""
+    """The sizes that ``T=4096,B=2`` settings give; Usage for what is no ``NAME=NUMBER`` or given twice with different
+    numbers.
+    """
     sizes: dict[str, int] = {}
     problems: list[Problem] = []
     for part in (p.strip() for setting in settings for p in setting.split(",")):
         match = _SETTING.match(part)
         if match is None:
-            problems.append(Problem(f"--set: '{part}' is no NAME=NUMBER", todo="write --set T=4096 or --set T=4096,B=2"))
+            problems.append(
+                Problem(f"--set: '{part}' is no NAME=NUMBER", todo="write --set T=4096 or --set T=4096,B=2")
+            )
         elif sizes.setdefault(match[1], int(match[2])) != int(match[2]):
             problems.append(Problem(f"--set: '{match[1]}' is given twice, as {sizes[match[1]]} and {match[2]}"))
     if problems:
@@ -60,7 +66,9 @@ def check_sizes(module: Module, sizes: Mapping[str, int]) -> None:
 
 
 def complete_sizes(module: Module, sizes: Mapping[str, int]) -> dict[str, int]:
-    """A size for every symbol: the given one, else its own upper bound, else ``ASSUMED`` (or the nearest that its bounds allow)."""
+    """A size for every symbol: the given one, else its own upper bound, else ``ASSUMED`` (or the nearest that its
+    bounds allow).
+    """
     check_sizes(module, sizes)
     complete: dict[str, int] = {}
     for name, (low, high) in symbol_bounds(module).items():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from moec import store
-from moec.diagnostics import CheckFailed, Refusal, Where
+from moec.diagnostics import CheckFailed, Problem, Refusal, Where
 from moec.ir.graph import Module
 from moec.ir.text import load_module
 from moec.ops.verify import verify
@@ -33,21 +35,38 @@ def kind_of(path: Path) -> str:
     raise Refusal("not an input that moec knows", Where(str(path)), f"inputs: {known}")
 
 
-def load(path: str | Path) -> Module:
-    """The layer IR of a ``.moe``, ``.onnx`` or ``.mir`` file, verified. Refusal lists everything that is wrong with it."""
-    path = Path(path)
+@dataclass(frozen=True)
+class Loaded:
+    """A layer that was read: its module, the sizes that the file itself says to tune for, and what looks like a
+    mistake in it.
+    """
+
+    module: Module
+    tune: Mapping[str, int]
+    warnings: Sequence[Problem]
+
+
+def read(path: Path) -> Loaded:
+    """The layer of a ``.moe``, ``.onnx`` or ``.mir`` file, verified. Refusal lists everything that is wrong with it."""
     kind = kind_of(path)
-    if kind == ".mir":
-        module = load_module(path, store.load(path.parent))
-        try:
-            verify(module)
-        except CheckFailed as failure:
-            raise Refusal(failure.problems) from None
+    if kind == ".moe":
+        found = importlib.import_module("moec.frontend.dsl").read_moe(path)
+        loaded = Loaded(found.module, found.tune, found.warnings)
     elif kind == ".onnx":
-        module = importlib.import_module("moec.frontend.onnx").load_onnx(path)
+        loaded = Loaded(importlib.import_module("moec.frontend.onnx").load_onnx(path), {}, ())
     else:
-        module = importlib.import_module("moec.frontend.dsl").load_moe(path)
-    if "main" not in module.functions:
+        loaded = Loaded(load_module(path, store.load(path.parent)), {}, ())
+    if "main" not in loaded.module.functions:
         raise Refusal("no function 'main'", Where(str(path)), "name the function that a run starts with 'main'")
-    verify(module)
-    return module
+    try:
+        verify(loaded.module)
+    except CheckFailed as failure:
+        if kind == ".mir":
+            raise Refusal(failure.problems) from None
+        raise
+    return loaded
+
+
+def load(path: str | Path) -> Module:
+    """The module of a ``.moe``, ``.onnx`` or ``.mir`` file, as ``read`` gives it."""
+    return read(Path(path)).module

@@ -1,6 +1,7 @@
 """Side files of IR texts: the contents of tensors that a text prints by key.
 
-``tensors.safetensors`` holds the numbers. Tensors that are mapped from the input's own files, and layouts of such tensors, are not
+``tensors.safetensors`` holds the numbers. Tensors that are mapped from the input's own files, and layouts of such
+tensors, are not
 copied: ``tensors.json`` says which file, offset and layout. Both are read without reading numbers.
 """
 
@@ -27,7 +28,9 @@ _NAMES = {
     "f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8",
     "u64": "U64", "u32": "U32", "u16": "U16", "u8": "U8", "bool": "BOOL", "f8e4m3fn": "F8_E4M3", "f8e5m2": "F8_E5M2",
 }  # fmt: skip
-"""Dtypes in a safetensors header (its format description); others are stored as raw bytes, dtype and shape in the metadata."""
+"""Dtypes in a safetensors header (its format description); others are stored as raw bytes, dtype and shape in the
+metadata.
+"""
 
 
 def tensors_of(modules: Iterable[Module]) -> dict[str, TensorData]:
@@ -42,7 +45,9 @@ def tensors_of(modules: Iterable[Module]) -> dict[str, TensorData]:
 
 
 def save(tensors: dict[str, TensorData], folder: Path, final: Path) -> None:
-    """Write the side files of ``tensors`` into ``folder``, which will be renamed to ``final``: paths are kept relative to that."""
+    """Write the side files of ``tensors`` into ``folder``, which will be renamed to ``final``: paths are kept relative
+    to that.
+    """
     numbers: dict[str, TensorData] = {}
     recipes: dict[str, dict[str, Any]] = {}
 
@@ -95,7 +100,9 @@ def _write(numbers: dict[str, TensorData], path: Path) -> None:
 
 
 def load(folder: Path) -> dict[str, TensorData]:
-    """The tensors by key that side files in ``folder`` describe; empty where there are none. Refusal where one is damaged."""
+    """The tensors by key that side files in ``folder`` describe; empty where there are none. Refusal where one is
+    damaged.
+    """
     store: dict[str, TensorData] = {}
     try:
         if (folder / NUMBERS).is_file():

@@ -1,6 +1,7 @@
 """What earlier stages may ask of a target, and what a target answers.
 
-Passes and the driver know a target only through ``Target``; ``moec.targets.ascend`` implements it and the driver hands it in.
+Passes and the driver know a target only through ``Target``; ``moec.targets.ascend`` implements it and the driver
+hands it in.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ class Span:
 class KernelTime:
     """How a modelled device runs one kernel once.
 
-    ``cycles`` are those of the slowest core; ``us`` adds the launch. ``busy`` is each pipe's share of ``cycles`` on that core. ``bound``
-    names what limits the kernel: a pipe, ``HBM``, ``L2`` or ``launch``. ``floor_us`` is max(flops / peak, bytes / bandwidth), which no kernel
+    ``cycles`` are those of the slowest core; ``us`` adds the launch. ``busy`` is each pipe's share of ``cycles`` on
+    that core. ``bound``
+    names what limits the kernel: a pipe, ``HBM``, ``L2`` or ``launch``. ``floor_us`` is max(flops / peak, bytes /
+    bandwidth), which no kernel
     may beat; ``bytes`` is device memory traffic. ``nodes`` are the layer IR nodes that it came from.
     """
 
@@ -78,7 +81,9 @@ class Target(Protocol):
     title: str
 
     def capacity(self, space: str) -> int:
-        """Bytes of the on-chip memory ``space`` (``UB``, ``L1``, ``L0A``, ...) that a kernel may plan. KeyError for an unknown one."""
+        """Bytes of the on-chip memory ``space`` (``UB``, ``L1``, ``L0A``, ...) that a kernel may plan. KeyError for an
+        unknown one.
+        """
         ...
 
     def computes(self, dtype: DType) -> bool:

@@ -48,7 +48,9 @@ def trials(
     if not found:
         raise Refusal("no inputs in the file", Where(str(inputs)), "name arrays in.<input> or <input>")
     if expect is not None and not any(c.outputs for c in found):
-        raise Refusal("no expected outputs in the file", Where(str(expect)), "name arrays out.<number> or by output name")
+        raise Refusal(
+            "no expected outputs in the file", Where(str(expect)), "name arrays out.<number> or by output name"
+        )
     if tolerance is None:
         tolerance = recorded_tolerance(record)
     return [_trial(case, run, outputs, expect, record, tolerance) for case in found]

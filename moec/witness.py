@@ -1,6 +1,8 @@
-"""Witness inputs: numbers on which a module is evaluated before and after a pass, to see that the pass kept its meaning.
+"""Witness inputs: numbers on which a module is evaluated before and after a pass, to see that the pass kept its
+meaning.
 
-Stored inputs are used where ``NAME.npz`` lies beside ``NAME.onnx``; and one case is made up: small sizes, numbers drawn by each name's own seed, so that
+Stored inputs are used where ``NAME.npz`` lies beside ``NAME.onnx``; and one case is made up: small sizes, numbers
+drawn by each name's own seed, so that
 the same layer always gets the same ones.
 """
 
@@ -36,7 +38,9 @@ from moec.ir.types import DType
 from moec.sizes import symbol_bounds
 
 SMALL = (3, 5, 2, 7, 4, 6)
-"""Sizes of symbols in order of appearance, as far as their bounds allow: different, so that a mix-up of two dims shows."""
+"""Sizes of symbols in order of appearance, as far as their bounds allow: different, so that a mix-up of two dims
+shows.
+"""
 
 LARGEST_BYTES = 2 << 30
 """A layer with more bytes of weights than this is not evaluated on witness inputs."""
@@ -44,7 +48,9 @@ LARGEST_BYTES = 2 << 30
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: what ``stage`` gave for a case of inputs, against what was ``expected`` (``import`` or a file's name)."""
+    """One comparison: what ``stage`` gave for a case of inputs, against what was ``expected`` (``import`` or a file's
+    name).
+    """
 
     stage: str
     case: str
@@ -69,7 +75,9 @@ class Witness:
         """The witness of an imported module; evaluates it once a case. Refusal where its weights are too large to."""
         total = sum(n.attrs["dtype"].bytes * _count(n.attrs["shape"]) for n in module.nodes() if n.op == "weight")
         if total > LARGEST_BYTES:
-            todo = f"leave out --check, or check a smaller copy of the layer (up to {LARGEST_BYTES >> 20} MiB of weights)"
+            todo = (
+                f"leave out --check, or check a smaller copy of the layer (up to {LARGEST_BYTES >> 20} MiB of weights)"
+            )
             raise Refusal(f"--check would evaluate a layer with {total / 2**30:.1f} GiB of weights", todo=todo)
         weights = {name: _weight(name, shape) for name, shape in open_weights(module).items()}
         made = cls([], weights)
@@ -100,7 +108,9 @@ class Witness:
         return self._run(module, self.cases[-1])
 
     def check(self, module: Module, stage: str) -> None:
-        """Evaluate the module on every case; CheckFailed where an output left the tolerance of the import's or the stored one's."""
+        """Evaluate the module on every case; CheckFailed where an output left the tolerance of the import's or the
+        stored one's.
+        """
         outputs = [self._run(module, case) for case in self.cases]
         types = _types(module)
         for case, before, after in zip(self.cases, self.baseline, outputs, strict=True):
@@ -142,7 +152,9 @@ def _made_up(module: Module) -> Case:
     inputs: Arrays = {}
     for value in module.main.inputs:
         if value.type.shape is None:
-            raise Refusal(f"--check cannot make up input '{value.name}': its rank is unknown", todo="give the input a shape")
+            raise Refusal(
+                f"--check cannot make up input '{value.name}': its rank is unknown", todo="give the input a shape"
+            )
         shape = tuple(evaluate(d, sizes) for d in value.type.shape)
         inputs[value.name] = _numbers(value.name, value.type.dtype, shape)
     return Case("made up", inputs)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_plugin import golden, pytest_addoption as _golden_options  # noqa: F401
+from golden_plugin import golden  # noqa: F401
+from golden_plugin import pytest_addoption as _golden_options
 
 DATA = Path(__file__).parent / "data"
 
@@ -33,7 +34,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @dataclass(frozen=True)
 class Corpus:
-    """A folder of real exports: ``NAME.onnx`` with stored inputs and outputs in ``NAME.npz`` and a record a file in ``index.json``."""
+    """A folder of real exports: ``NAME.onnx`` with stored inputs and outputs in ``NAME.npz`` and a record a file in
+    ``index.json``.
+    """
 
     folder: Path
 
@@ -77,5 +80,3 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = shared / "build-cache"
     folder.mkdir(exist_ok=True)
     yield folder
-
-

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import moec
-from moec.cli import check, compile, estimate, evaluate, lists, opt
+from moec.cli import check, compile, estimate, evaluate, lists, opt, run
 from moec.diagnostics import Diagnosis
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 compile.add_to(app)
 evaluate.add_to(app)
+run.add_to(app)
 check.add_to(app)
 opt.add_to(app)
 estimate.add_to(app)
@@ -48,7 +49,8 @@ def options(
 ) -> None:
     """Compile mixture-of-experts layers for Ascend NPUs.
 
-    A layer comes from a .moe file or from ONNX; moec rewrites it, writes AscendC kernels, and says in cycles how a modelled NPU runs them.
+    A layer comes from a .moe file or from ONNX; moec rewrites it, writes AscendC kernels, and says in cycles how a
+    modelled NPU runs them.
 
     [bold]Start here[/bold]
 

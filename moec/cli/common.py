@@ -17,7 +17,7 @@ from rich.table import Table
 PATIENCE = 1.0
 """Seconds that a stage may take before it is named on a stderr that is no terminal."""
 
-Input = Annotated[Path, typer.Argument(help="A .moe, .onnx or .mir file.", show_default=False)]
+Input = Annotated[Path, typer.Argument(metavar="INPUT", help="A .moe, .onnx or .mir file.", show_default=False)]
 Sizes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="DIM=N,...", help="Sizes of symbolic dims, e.g. T=4096.", show_default=False),
@@ -27,7 +27,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Show ``name`` on stderr while the block runs: a spinner on a terminal, else one line once it takes longer than ``PATIENCE``."""
+    """Show ``name`` on stderr while the block runs: a spinner on a terminal, else one line once it takes longer than
+    ``PATIENCE``.
+    """
     if sys.stderr.isatty():
         with Console(stderr=True).status(f"{name} ..."):
             yield

@@ -13,16 +13,24 @@ from moec.cli.common import Input, Sizes, stage
 def compile(
     file: Input,
     out: Annotated[
-        Path, typer.Option("-o", "--out", metavar="DIR", help="Folder to write; an earlier output is replaced.", show_default=False)
+        Path,
+        typer.Option(
+            "-o", "--out", metavar="DIR", help="Folder to write; an earlier output is replaced.", show_default=False
+        ),
     ],
     target: Annotated[str, typer.Option("--target", help="The machine: `moec targets` lists them.")] = "ascend910b1",
     settings: Sizes = None,
     passes: Annotated[
         str | None,
-        typer.Option("--passes", metavar="A,B{opt=v},...", help="Passes to run instead of the default ones.", show_default=False),
+        typer.Option(
+            "--passes", metavar="A,B{opt=v},...", help="Passes to run instead of the default ones.", show_default=False
+        ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Evaluate the layer after every pass and compare with the import (and with FILE.npz).")
+        bool,
+        typer.Option(
+            "--check", help="Evaluate the layer after every pass and compare with the import (and with FILE.npz)."
+        ),
     ] = False,
     print_after: Annotated[
         list[str] | None,
@@ -31,8 +39,10 @@ def compile(
 ) -> None:
     """Compile a layer: rewrite it, write AscendC kernels, and time them on a modelled NPU.
 
-    DIR gets the IR after every pass ([bold]ir/[/bold]), [bold]optimized.onnx[/bold], the kernels with their host program ([bold]ascendc/[/bold]),
-    [bold]schedule.json[/bold], [bold]trace.json[/bold] (opens in Perfetto), [bold]report.html[/bold] and [bold]summary.json[/bold].
+    DIR gets the IR after every pass ([bold]ir/[/bold]), [bold]optimized.onnx[/bold], the kernels with their host
+    program ([bold]ascendc/[/bold]),
+    [bold]schedule.json[/bold], [bold]trace.json[/bold] (opens in Perfetto), [bold]report.html[/bold] and
+    [bold]summary.json[/bold].
     Sizes left open stay run-time arguments of the kernels; --set only says what to tune and time for.
 
     [bold]Examples[/bold]

@@ -19,7 +19,9 @@ def estimate(
         list[str],
         typer.Option("--shape", metavar="AxB[,CxD...]", help="Operand shapes in order.", show_default=False),
     ],
-    dtypes: Annotated[str, typer.Option("--dtype", metavar="D[,D...]", help="One dtype for all operands, or one each.")] = "bf16",
+    dtypes: Annotated[
+        str, typer.Option("--dtype", metavar="D[,D...]", help="One dtype for all operands, or one each.")
+    ] = "bf16",
     attributes: Annotated[
         list[str] | None,
         typer.Option("--attr", metavar="NAME=VALUE", help="An attribute of the op.", show_default=False),
@@ -47,11 +49,18 @@ def estimate(
     print_json(_answer(op, operands, attrs, target, time))
 
 
-def _answer(op: str, operands: Sequence[TensorType], attrs: Mapping[str, Any], target: str, time: Any) -> dict[str, Any]:
+def _answer(
+    op: str, operands: Sequence[TensorType], attrs: Mapping[str, Any], target: str, time: Any
+) -> dict[str, Any]:
     from moec.report.summary import kernel_entry
 
     busy = {pipe: round(share, 4) for pipe, share in time.busy.items()}
-    asked = {"op": op, "operands": [str(t) for t in operands], "attrs": {k: _json(v) for k, v in attrs.items()}, "target": target}
+    asked = {
+        "op": op,
+        "operands": [str(t) for t in operands],
+        "attrs": {k: _json(v) for k, v in attrs.items()},
+        "target": target,
+    }
     return asked | kernel_entry(time) | {"launch_us": round(time.launch_us, 4), "busy": busy}
 
 

@@ -22,8 +22,10 @@ def evaluate(
 ) -> None:
     """Evaluate a layer in numpy and compare with stored outputs.
 
-    The .npz file names inputs [bold]in.NAME[/bold] (a second size: in2.NAME) or plainly NAME; expected outputs are out.0, out.1, ... (or
-    ort.0, ..., another runtime's) or output names. Weights that a .moe file leaves open are read by name from the inputs file.
+    The .npz file names inputs [bold]in.NAME[/bold] (a second size: in2.NAME) or plainly NAME; expected outputs are
+    out.0, out.1, ... (or
+    ort.0, ..., another runtime's) or output names. Weights that a .moe file leaves open are read by name from the
+    inputs file.
 
     [bold]Examples[/bold]
 

@@ -25,7 +25,12 @@ def passes(as_json: Json = False) -> None:
         print_json(rows)
         return
     cells = [
-        (r["pass"], "yes" if r["default"] else "", ", ".join(f"{o['name']}={o['default']}" for o in r["options"]), r["summary"])
+        (
+            r["pass"],
+            "yes" if r["default"] else "",
+            ", ".join(f"{o['name']}={o['default']}" for o in r["options"]),
+            r["summary"],
+        )
         for r in rows
     ]
     print_table(("pass", "default", "options", "what it does"), cells)

@@ -18,11 +18,15 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
         if entry["applied"] or entry["near_misses"]:
             done = ", ".join(f"{rule} x{n}" if n > 1 else rule for rule, n in entry["applied"].items()) or "nothing"
             missed = len(entry["near_misses"])
-            typer.echo(f"{entry['pass']}: {done}" + (f" ({missed} near miss{'es' if missed > 1 else ''})" if missed else ""))
+            typer.echo(
+                f"{entry['pass']}: {done}" + (f" ({missed} near miss{'es' if missed > 1 else ''})" if missed else "")
+            )
     before, after = (sum(summary["ops"][k].values()) for k in ("before", "after"))
     typer.echo(f"nodes: {before} -> {after}")
     if summary["checks"]:
-        worst = max((o["max_rel"] for c in summary["checks"] for o in c["outputs"] if o["max_rel"] != "inf"), default=0.0)
+        worst = max(
+            (o["max_rel"] for c in summary["checks"] for o in c["outputs"] if o["max_rel"] != "inf"), default=0.0
+        )
         typer.echo(f"checks: {len(summary['checks'])} agree, largest relative error {worst:.2e}")
     if summary["lowered"]:
         _print_kernels(summary)

@@ -17,14 +17,17 @@ from moec.trial import Trial
 Inputs = Annotated[Path, typer.Option("--inputs", metavar="X.npz", help="The inputs.", show_default=False)]
 Expect = Annotated[
     Path | None,
-    typer.Option("--expect", metavar="X.npz", help="Outputs to compare with (may be the same file).", show_default=False),
+    typer.Option(
+        "--expect", metavar="X.npz", help="Outputs to compare with (may be the same file).", show_default=False
+    ),
 ]
 Tolerance = Annotated[
     float | None,
     typer.Option(
         "--tolerance",
         min=0.0,
-        help="Largest error allowed, as a share of max(1, largest expected magnitude). Default: by dtype, or index.json beside X.npz.",
+        help="Largest error allowed, as a share of max(1, largest expected magnitude). "
+        "Default: what index.json beside X.npz records, else by dtype.",
         show_default=False,
     ),
 ]
@@ -36,7 +39,10 @@ Save = Annotated[
 def finish(done: list[Trial], types: Mapping[str, DType], save: Path | None, what: str) -> None:
     """Save and print the trials; CheckFailed where an output is off."""
     if save is not None:
-        np.savez(save, **{f"out{t.case.removeprefix('1')}.{name}": _portable(a) for t in done for name, a in t.outputs.items()})
+        np.savez(
+            save,
+            **{f"out{t.case.removeprefix('1')}.{name}": _portable(a) for t in done for name, a in t.outputs.items()},
+        )
     compared = [(t, d) for t in done for d in t.differences]
     if compared:
         rows = [

@@ -1,1 +1,3 @@
-"""What a compilation says of itself: ``summary.json``, ``schedule.json``, ``trace.json``, ``report.html`` and the table on the terminal."""
+"""What a compilation says of itself: ``summary.json``, ``schedule.json``, ``trace.json``, ``report.html`` and the
+table on the terminal.
+"""

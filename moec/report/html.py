@@ -1,4 +1,6 @@
-"""``report.html``: one self-contained page (inline style and SVG, nothing fetched) with what a compilation did and what came of it."""
+"""``report.html``: one self-contained page (inline style and SVG, nothing fetched) with what a compilation did and
+what came of it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from moec.target import KernelTime, Schedule
 def _environment() -> Environment:
     folder = Path(__file__).parent / "templates"
     environment = Environment(
-        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["number"] = lambda n: f"{n:,}"
     environment.filters["quantity"] = quantity

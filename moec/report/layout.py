@@ -1,6 +1,7 @@
 """A layered drawing of a directed acyclic graph: ranks from top to bottom, few crossings, straight long edges.
 
-Sugiyama's method with small parts: longest-path ranks are given, edges over several ranks get bend points, the order within ranks comes from
+Sugiyama's method with small parts: longest-path ranks are given, edges over several ranks get bend points, the order
+within ranks comes from
 barycentre sweeps, and the x positions are the least-squares ones for that order (pool adjacent violators).
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 SWEEPS = 8
 MOST_BENDS = 4000
@@ -47,7 +49,7 @@ def layered(boxes: Sequence[Box], edges: Sequence[tuple[int, int]], gap: float) 
     above: list[list[int]] = [[] for _ in placed]
     below: list[list[int]] = [[] for _ in placed]
     for path in paths:
-        for a, b_ in zip(path, path[1:], strict=False):
+        for a, b_ in pairwise(path):
             above[b_].append(a)
             below[a].append(b_)
     _order(ranks, above, below)

@@ -2,12 +2,16 @@
 
 - ``moec``: the compiler's version. ``input``: file name and kind. ``target``: name and title of the machine.
 - ``symbols``: by name: ``size`` used for tiles and schedule, ``given`` (by the user) and ``bounds``.
-- ``passes``: in order: ``pass`` (with options), ``applied`` (count by rule), ``near_misses`` (``rule``, ``reason``, ``at``), ``nodes`` after it.
+- ``passes``: in order: ``pass`` (with options), ``applied`` (count by rule), ``near_misses`` (``rule``, ``reason``,
+  ``at``), ``nodes`` after it.
 - ``ops``: node counts by op, ``before`` (as imported) and ``after`` all passes.
 - ``lowered``: whether kernels were written; ``not_lowered``: why not, one text a problem.
-- ``kernels``: in launch order, as in ``schedule.json`` without the pipes: ``kernel``, ``core``, ``blocks``, ``cycles``, ``us``, ``floor_us``, ``bound``, ``bytes``, ``flops``.
-- ``launches``: number of kernel launches. ``total``: ``cycles``, ``us``, ``floor_us``, ``bytes``, ``flops`` of all kernels.
-- ``checks``: with ``--check``: ``after`` which stage, ``case``, ``against``, ``outputs`` (``output``, ``max_abs``, ``max_rel``, ``allowed``).
+- ``kernels``: in launch order, as in ``schedule.json`` without the pipes: ``kernel``, ``core``, ``blocks``,
+  ``cycles``, ``us``, ``floor_us``, ``bound``, ``bytes``, ``flops``.
+- ``launches``: number of kernel launches. ``total``: ``cycles``, ``us``, ``floor_us``, ``bytes``, ``flops`` of all
+  kernels.
+- ``checks``: with ``--check``: ``after`` which stage, ``case``, ``against``, ``outputs`` (``output``, ``max_abs``,
+  ``max_rel``, ``allowed``).
 """
 
 from __future__ import annotations

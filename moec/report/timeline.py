@@ -38,7 +38,9 @@ def _y(track: int) -> float:
 
 def _track(i: int, name: str) -> str:
     y = _y(i)
-    band = f'<rect class="band" x="{LABEL:.0f}" y="{y:.1f}" width="{WIDTH - LABEL - 4:.1f}" height="{TRACK:.0f}" rx="3"/>'
+    band = (
+        f'<rect class="band" x="{LABEL:.0f}" y="{y:.1f}" width="{WIDTH - LABEL - 4:.1f}" height="{TRACK:.0f}" rx="3"/>'
+    )
     return band + f'<text class="track" x="0" y="{y + 17:.1f}">{escape(name)}</text>'
 
 
@@ -88,11 +90,12 @@ def _pipe(k: KernelTime, pipe: str, track: int, x: float, width: float) -> list[
     scale = width / k.cycles
     merged = _merge(spans, 0.5 / scale if scale else 0.0)
     share = f"{pipe} in {k.kernel}: busy {k.busy.get(pipe, 0.0):.0%}"
-    path = "".join(
-        f"M{x + a * scale:.2f} {_y(track) + 4:.1f}h{max((b - a) * scale, 0.3):.2f}v{TRACK - 8:.0f}h{-max((b - a) * scale, 0.3):.2f}z"
-        for a, b in merged
-    )
+    path = "".join(_bar(x + a * scale, _y(track) + 4, max((b - a) * scale, 0.3)) for a, b in merged)
     return [f'<path class="span p{pipe}" d="{path}"><title>{escape(share)}</title></path>']
+
+
+def _bar(x: float, y: float, width: float) -> str:
+    return f"M{x:.2f} {y:.1f}h{width:.2f}v{TRACK - 8:.0f}h{-width:.2f}z"
 
 
 def _merge(spans: Sequence[tuple[int, int]], gap: float) -> list[tuple[int, int]]:

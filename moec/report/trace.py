@@ -1,6 +1,8 @@
-"""``trace.json``: the schedule as Chrome trace events, which Perfetto and chrome://tracing open. Times are microseconds.
+"""``trace.json``: the schedule as Chrome trace events, which Perfetto and chrome://tracing open. Times are
+microseconds.
 
-Process 1 is the device: one track with the kernels in launch order. Process 2 is one core (the slowest of each kernel): one track a pipe.
+Process 1 is the device: one track with the kernels in launch order. Process 2 is one core (the slowest of each
+kernel): one track a pipe.
 """
 
 from __future__ import annotations
@@ -25,12 +27,22 @@ def trace(schedule: Schedule) -> dict[str, Any]:
     ]
     start = 0.0
     for k in schedule.kernels:
-        figures = {"cycles": k.cycles, "bound": k.bound, "bytes": k.bytes, "flops": k.flops, "floor_us": round(k.floor_us, 4)}
+        figures = {
+            "cycles": k.cycles,
+            "bound": k.bound,
+            "bytes": k.bytes,
+            "flops": k.flops,
+            "floor_us": round(k.floor_us, 4),
+        }
         events.append(_event(k.kernel, 1, 1, start, k.us, figures | {"nodes": list(k.nodes)}))
         scale = (k.us - k.launch_us) / k.cycles if k.cycles else 0.0
         for s in k.spans:
             at = start + k.launch_us + s.start * scale
-            events.append(_event(s.label, 2, pipes.index(s.pipe) + 1, at, (s.stop - s.start) * scale, {"cycles": s.stop - s.start}))
+            events.append(
+                _event(
+                    s.label, 2, pipes.index(s.pipe) + 1, at, (s.stop - s.start) * scale, {"cycles": s.stop - s.start}
+                )
+            )
         start += k.us
     return {"displayTimeUnit": "ns", "traceEvents": events}
 

@@ -1,8 +1,10 @@
 """Golden tests: text in, text out, one file per test.
 
 A test takes the ``golden`` fixture and calls it with the text that it produced. The expected text stands in
-``tests/<area>/<test file without test_>/<test name without test_>.txt``. Where the test reads its input from the same file, that stands above
-a line ``==== expected`` and ``golden.text`` is it. A missing golden fails and shows the actual text; ``--snapshot-update`` writes it.
+``tests/<area>/<test file without test_>/<test name without test_>.txt``. Where the test reads its input from the same
+file, that stands above
+a line ``==== expected`` and ``golden.text`` is it. A missing golden fails and shows the actual text;
+``--snapshot-update`` writes it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ SEPARATOR = "==== expected\n"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--snapshot-update``."""
-    parser.addoption("--snapshot-update", action="store_true", help="write the golden files from what the tests produce")
+    parser.addoption(
+        "--snapshot-update", action="store_true", help="write the golden files from what the tests produce"
+    )
 
 
 class Golden:
@@ -39,7 +43,7 @@ class Golden:
 
     @property
     def text(self) -> str:
-        """The input above the separator. A new test starts as a file that holds the input and the separator line only."""
+        """The input above the separator. A new test starts as a file of the input and the separator line."""
         if not self.path.is_file():
             pytest.fail(f"{self.path} is missing: write the input and a line '{SEPARATOR.strip()}' into it")
         return self._parts()[0]
@@ -56,7 +60,9 @@ class Golden:
             self.path.write_text((head + SEPARATOR if head else "") + actual, encoding="utf-8")
             return
         if not expected:
-            pytest.fail(f"no golden text in {self.path} (--snapshot-update writes it); actual:\n{actual}", pytrace=False)
+            pytest.fail(
+                f"no golden text in {self.path} (--snapshot-update writes it); actual:\n{actual}", pytrace=False
+            )
         lines = difflib.unified_diff(expected.splitlines(), actual.splitlines(), str(self.path), "actual", lineterm="")
         pytest.fail("golden text differs (--snapshot-update accepts it):\n" + "\n".join(lines), pytrace=False)
 
