@@ -35,8 +35,12 @@ class RulePass(Pass):
         raise NotImplementedError(f"pass {cls.name} must list its rules")
 
     def run(self, module: Module, context: Context) -> Result:
+        return self.apply(self.rules(), module, context)
+
+    @staticmethod
+    def apply(rules: list[Rule], module: Module, context: Context) -> Result:
+        """Apply ``rules`` to every function of the module."""
         result = Result()
-        rules = self.rules()
-        for graph in list(module.functions.values()):
+        for graph in module.functions.values():
             run_rules(rules, graph, context, result)
         return result

@@ -105,7 +105,7 @@ class Term:
 
 
 class Splat(Term):
-    """A constant all of whose elements are ``value``: a number, or an ``AttrVar`` that binds it. Its dtype is ``like``'s.
+    """A constant all of whose elements are ``value``: a number, or an ``AttrVar`` that binds it; of ``like``'s dtype.
 
     As a pattern it takes a constant of any shape; built, it is a scalar.
     """
