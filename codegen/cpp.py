@@ -55,6 +55,17 @@ class Site:
     text: str
 
 
+def is_pad(s: Instr) -> bool:
+    """Whether the instruction pads rows, or may store rows that are no whole number of 32-byte blocks."""
+    if not INSTRUCTIONS[s.op].pad:
+        return False
+    params = dict(s.params)
+    length = params["blockLen"]
+    if "isPad" in params:
+        return params["isPad"] is not False
+    return not (isinstance(length, int) and length % 32 == 0)
+
+
 @dataclass(slots=True)
 class CppPrinter:
     """Collects the lines of one kernel body. ``first_line`` is where the first of them will stand in the file."""
@@ -174,8 +185,7 @@ class CppPrinter:
         elif isinstance(s, Comment):
             self.add(f"// {s.text}", indent)
         elif isinstance(s, Instr):
-            padded = INSTRUCTIONS[s.op].pad and dict(s.params).get("isPad", True) is not False
-            self.add(self.call(s), indent, "pad" if padded else "")
+            self.add(self.call(s), indent, "pad" if is_pad(s) else "")
         else:
             self._sync(s, indent)
 

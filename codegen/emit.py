@@ -47,7 +47,7 @@ def _buffer_lines(p: CppPrinter, space: str, buffers: Sequence[Buffer]) -> None:
     memory = space.lower()
     size = max(b.offset + b.bytes for b in buffers)
     p.add(f"TBuf<TPosition::{POSITION[space]}> {memory}Memory;", "    ")
-    p.add(f"pipe.InitBuffer({memory}Memory, {size});", "    ")
+    p.add(f"pipe.InitBuffer({memory}Memory, {size});", "    ", "bound")
     for b in buffers:
         t = CPP[b.dtype]
         views = [f"{memory}Memory.GetWithOffset<{t}>({b.elems}, {b.offset + i * b.slot_bytes})" for i in range(b.slots)]

@@ -44,22 +44,19 @@ def _fits(t: CubeTile, size: int, caps: Capacities) -> bool:
     )
 
 
-def _candidates(m: int, n: int, k: int, size: int, caps: Capacities) -> Iterator[CubeTile]:
-    def up(x: int, to: int) -> int:
-        return -(-max(x, 1) // to) * to
+def _up(x: int, to: int) -> int:
+    return -(-max(x, 1) // to) * to
 
-    c0 = 32 // size
-    for tm in (16, 32, 64, 128, 256):
-        for tn in (16, 32, 64, 128, 256):
-            if (tm >= 2 * up(m, 16) and tm > 16) or (tn >= 2 * up(n, 16) and tn > 16):
-                continue
-            for k0_bytes in (32, 64, 128, 256):
-                for ratio in (1, 2, 4, 8):
-                    k0 = k0_bytes // size
-                    if (k0 > up(k, c0) and k0 > c0) or (ratio > 1 and k0 * ratio >= 2 * up(k, c0)):
-                        continue
-                    for slots in (2, 1):
-                        yield CubeTile(tm, tn, k0 * ratio, k0, slots)
+
+def _candidates(m: int, n: int, k: int, grain: int) -> Iterator[CubeTile]:
+    """Tiles no larger than the product itself; ``grain`` is what lengths along K are rounded to."""
+    m, n, k = _up(m, 16), _up(n, 16), _up(k, grain)
+    for tm in sorted({min(t, m) for t in (16, 32, 64, 128, 256)}):
+        for tn in sorted({min(t, n) for t in (16, 32, 64, 128, 256)}):
+            for k0 in sorted({min(t, k) for t in (16, 32, 64, 128, 256)}):
+                for k1 in sorted({min(k0 * ratio, k) for ratio in (1, 2, 4, 8)}):
+                    yield CubeTile(tm, tn, k1, k0, 2)
+                    yield CubeTile(tm, tn, k1, k0, 1)
 
 
 def cycles(t: CubeTile, m: int, n: int, k: int, size: int, cores: int) -> float:
@@ -82,7 +79,7 @@ def cube_tile(m: int, n: int, k: int, dtype: str, caps: Capacities, node: str = 
     """The tile for a product of [m, k] by [n, k] (typical sizes) on all cube cores."""
     size = ITEMSIZE[dtype]
     m, n, k = max(m, 1), max(n, 1), max(k, 1)
-    fitting = [t for t in _candidates(m, n, k, size, caps) if _fits(t, size, caps)]
+    fitting = [t for t in _candidates(m, n, k, 16) if _fits(t, size, caps)]
     if not fitting:
         raise Refusal(
             Problem(

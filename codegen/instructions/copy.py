@@ -136,6 +136,7 @@ declare(
         _pad_out_extents,
         _pad_out_work,
         "rows of any byte length out of UB; blockLen and dstStride in bytes, srcStride in 32-byte blocks",
+        pad=True,
     )
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ ANY16_32 = ("f16", "bf16", "i16", "u16", "f32", "i32", "u32")
 declare(
     InstrSpec(
         "Duplicate", "Duplicate({dst}, {scalar}, {count})", "V", (Operand("dst", "w", UB, ANY16_32),),
-        (Param("scalar", "elem"), *COUNT), count_extents("dst"), count_work, "fills with one value", pad=True,
+        (Param("scalar", "elem"), *COUNT), count_extents("dst"), count_work, "fills with one value",
     )
 )  # fmt: skip
 declare(

@@ -1,7 +1,7 @@
 """Matrix products on the cube: out[m, n] = sum over k of a[m, k] * b[n, k] (or b[k, n]), accumulated in f32.
 
-Device memory is row-major. L1 holds NZ columns of 32 bytes (C0 elements) by 16-row fractals, L0A fractals row band by row
-band, L0B and L0C column by column; the f32 path has C0 = 8, the 16-bit paths 16.
+Device memory is row-major. L1 holds columns of 32 bytes (C0 elements), 16 rows to a fractal; L0A holds fractals row band
+by row band, L0B and L0C column by column. The f32 path has C0 = 8, the 16-bit paths 16.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PITCH = 65535
 
 @dataclass(slots=True)
 class _Memories:
-    """The double buffers of a product and where each stands in its turn."""
+    """The double buffers of a product."""
 
     a1: Buffer
     b1: Buffer
@@ -41,21 +41,30 @@ def _memories(k: KernelBuilder, t: CubeTile, dtype: str) -> _Memories:
     )
 
 
-def _load_nz(k: KernelBuilder, dst: LocalRef, src: GmRef, rows: Scalar, cols: Scalar, pitch: Scalar, pad: Scalar) -> None:
+def _load_nz(
+    k: KernelBuilder, dst: LocalRef, src: GmRef, rows: Scalar, cols: Scalar, pitch: Scalar, pad: Scalar
+) -> None:
     """A row-major piece of device memory into L1: columns of C0 elements, ``pad`` rows apart."""
-    common = {"ndNum": 1, "srcNdMatrixStride": 0, "dValue": cols, "dstNzC0Stride": pad, "dstNzNStride": 1}
-    common["dstNzMatrixStride"] = 0
+
+    def copy(to: LocalRef, of: GmRef, count: Scalar, step: Scalar) -> None:
+        k.op(
+            "Nd2Nz", to, of, ndNum=1, nValue=count, dValue=cols, srcNdMatrixStride=0, srcDValue=step, dstNzC0Stride=pad,
+            dstNzNStride=1, dstNzMatrixStride=0,
+        )  # fmt: skip
+
     if isinstance(pitch, int) and pitch <= PITCH:
-        k.op("Nd2Nz", dst, src, nValue=rows, srcDValue=pitch, **common)
+        copy(dst, src, rows, pitch)
         return
-    with k.loop("row", 0, rows) as row:  # one row at a time: its pitch does not fit the instruction
-        c0 = 32 // ITEMSIZE[dst.dtype]
-        k.op("Nd2Nz", dst[row * c0], src[row * pitch], nValue=1, srcDValue=cols, **common)
+    with k.loop("row", 0, rows) as row:  # one row at a time: the pitch does not fit the instruction
+        copy(dst[row * (32 // ITEMSIZE[dst.dtype])], src[row * pitch], 1, cols)
 
 
 @dataclass(slots=True)
 class _Tile:
-    """One output tile: its operands' first elements in device memory, its extent, and the row pitches."""
+    """One output tile: its operands' first elements in device memory, its extent, the depth, and the row pitch of out.
+
+    ``b`` is [N, K], or [K, N] if ``b_by_k``.
+    """
 
     a: GmRef
     b: GmRef
@@ -63,7 +72,8 @@ class _Tile:
     m: Var
     n: Var
     k: Scalar
-    n_pitch: Scalar
+    n_size: Scalar
+    b_by_k: bool
 
 
 def _product(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile) -> None:
@@ -74,100 +84,172 @@ def _product(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile) -> None:
     # A single row lies contiguous in L0A (the cube's vector-matrix mode), so its columns follow one another in L1.
     a_rows = k.let("aRows", choose(eq(x.m, 1), 1, m16))
     with k.loop("k1", 0, ceildiv(x.k, t.k1)) as k1:
-        a1, b1 = mem.a1[k.slot(2, "ping1")], mem.b1[0]
+        a1 = mem.a1[k.slot(2, "ping1")]
         b1 = mem.b1[a1.slot]
         width = k.let("width", smin(t.k1, x.k - k1 * t.k1))
         _load_nz(k, a1, x.a[k1 * t.k1], x.m, width, x.k, a_rows)
-        _load_nz(k, b1, x.b[k1 * t.k1], x.n, width, x.k, n16)
+        if x.b_by_k:
+            _load_b_by_k(k, b1, x.b[k1 * t.k1 * x.n_size], x, width, n16, c0)
+        else:
+            _load_nz(k, b1, x.b[k1 * t.k1], x.n, width, x.k, n16)
         with k.loop("k0", 0, ceildiv(width, t.k0)) as k0:
             a0 = mem.a0[k.slot(2, "ping0")]
             b0 = mem.b0[a0.slot]
             depth = k.let("depth", smin(t.k0, width - k0 * t.k0))
             columns = k.let("columns", ceildiv(depth, c0))
-            _load_a(k, a0, a1, k0 * (t.k0 // c0), x.m, m16, columns, c0)
-            k.op(
-                "LoadData", b0, b1[k0 * t.k0 * n16], startIndex=0, repeatTimes=columns * (n16 // 16), srcStride=1,
-                dstGap=0, ifTranspose=False,
-            )  # fmt: skip
-            k.op(
-                "Mmad", out, a0, b0, m=x.m, n=x.n, k=depth, unitFlag=0, cmatrixInitVal=both(eq(k1, 0), eq(k0, 0)),
-            )  # fmt: skip
+            _feed_a(k, a0, a1, k0 * (t.k0 // c0), x.m, m16, columns, c0)
+            if x.b_by_k:
+                _feed_b_by_k(k, b0, b1, k0 * (t.k0 // 16), depth, width, n16, c0)
+            else:
+                _fractals(k, b0, b1[k0 * t.k0 * n16], columns * (n16 // 16))
+            fresh = both(eq(k1, 0), eq(k0, 0))
+            k.op("Mmad", out, a0, b0, m=x.m, n=x.n, k=depth, unitFlag=0, cmatrixInitVal=fresh)
     k.op(
-        "Fixpipe", x.out, out, nSize=x.n, mSize=x.m, srcStride=m16, dstStride=x.n_pitch, quantPre=QUANT[x.out.dtype],
+        "Fixpipe", x.out, out, nSize=x.n, mSize=x.m, srcStride=m16, dstStride=x.n_size, quantPre=QUANT[x.out.dtype],
         unitFlag=0,
     )  # fmt: skip
 
 
-def _load_a(k: KernelBuilder, a0: LocalRef, a1: LocalRef, first: Scalar, m: Scalar, m16: Scalar, columns: Scalar,
-            c0: int) -> None:  # fmt: skip
+def _fractals(
+    k: KernelBuilder,
+    dst: LocalRef,
+    src: LocalRef,
+    count: Scalar,
+    step: Scalar = 1,
+    gap: Scalar = 0,
+    transpose: bool = False,
+) -> None:
+    """``count`` fractals from L1, ``step`` apart there, ``gap`` fractals between them in L0."""
+    k.op("LoadData", dst, src, startIndex=0, repeatTimes=count, srcStride=step, dstGap=gap, ifTranspose=transpose)
+
+
+def _feed_a(
+    k: KernelBuilder, a0: LocalRef, a1: LocalRef, first: Scalar, m: Scalar, m16: Scalar, columns: Scalar, c0: int
+) -> None:
     """L1 to L0A from column ``first``: fractals of a column go one row band apart; a single row goes as it lies."""
-    fractal = 16 * c0
     with k.if_(eq(m, 1)):
-        k.op(
-            "LoadData", a0, a1[first * c0], startIndex=0, repeatTimes=ceildiv(columns, 16), srcStride=1, dstGap=0,
-            ifTranspose=False,
-        )  # fmt: skip
+        _fractals(k, a0, a1[first * c0], ceildiv(columns, 16))
     with k.else_(), k.loop("column", 0, columns) as column:
-        k.op(
-            "LoadData", a0[column * fractal], a1[(first + column) * (m16 * c0)], startIndex=0, repeatTimes=m16 // 16,
-            srcStride=1, dstGap=columns - 1, ifTranspose=False,
-        )  # fmt: skip
+        _fractals(k, a0[column * (16 * c0)], a1[(first + column) * (m16 * c0)], m16 // 16, gap=columns - 1)
 
 
-def matmul_kernel(
-    name: str, caps: Capacities, tile: CubeTile, m: Scalar, n: int, k_size: int, dtype: str, out: str, m_hi: int,
-    source: Sequence[str] = (),
-) -> Kernel:  # fmt: skip
-    """a [M, K] by b [N, K] into out [M, N]. ``m`` is a number, or None-like text for a run-time argument."""
+def _load_b_by_k(k: KernelBuilder, b1: LocalRef, src: GmRef, x: _Tile, width: Scalar, n16: Scalar, c0: int) -> None:
+    """b [K, N] into L1. 16-bit: columns of all K rows. f32: bands of 16 K rows, so that squares of 16 lie together."""
+    if c0 == 16:
+        _load_nz(k, b1, src, width, x.n, x.n_size, align(width, 16))
+        return
+    with k.loop("band", 0, ceildiv(width, 16)) as band:
+        _load_nz(k, b1[band * (16 * n16)], src[band * 16 * x.n_size], smin(16, width - band * 16), x.n, x.n_size, 16)
+
+
+def _feed_b_by_k(
+    k: KernelBuilder, b0: LocalRef, b1: LocalRef, first: Scalar, depth: Scalar, width: Scalar, n16: Scalar, c0: int
+) -> None:
+    """L1 to L0B from K band ``first``, transposing 16 x 16 squares."""
+    with k.loop("kBand", 0, ceildiv(depth, 16)) as band:
+        if c0 == 16:
+            rows = ceildiv(width, 16)
+            _fractals(k, b0[band * (16 * n16)], b1[(first + band) * 256], n16 // 16, rows, transpose=True)
+        else:
+            k.op(
+                "LoadDataWithTranspose", b0[band * (16 * n16)], b1[(first + band) * (16 * n16)], startIndex=0,
+                repeatTimes=n16 // 16, srcStride=1, dstGap=0, dstFracGap=n16 // 16 - 1,
+            )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What a matmul kernel computes: sizes (None: a run-time argument), dtypes, and how b is stored."""
+
+    m: int | None
+    n: int | None
+    k: int | None
+    batch: int | None
+    dtype: str
+    out: str
+    b_by_k: bool = False
+    hi: int = 2**31 - 1
+
+
+def matmul_kernel(name: str, caps: Capacities, tile: CubeTile, p: Product, source: Sequence[str] = ()) -> Kernel:
+    """a [B, M, K] by b [B, N, K] (or [B, K, N]) into c [B, M, N]."""
     k = KernelBuilder(name, "aic", caps, source)
-    rows: Scalar = k.arg("M", 0, m_hi) if not isinstance(m, int) else m
-    a = k.gm("a", dtype, (rows, k_size), "in")
-    b = k.gm("b", dtype, (n, k_size), "in", "weight")
-    c = k.gm("c", out, (rows, n), "out")
-    mem = _memories(k, tile, dtype)
-    m_tiles, n_tiles = k.let("mTiles", ceildiv(rows, tile.m)), ceildiv(n, tile.n)
-    with k.loop("t", k.core, m_tiles * n_tiles, k.cores) as t:
-        m0, n0 = k.let("m0", t % m_tiles * tile.m), k.let("n0", t // m_tiles * tile.n)
-        mm, nn = k.let("m", smin(tile.m, rows - m0)), k.let("n", smin(tile.n, n - n0))
-        _product(k, mem, tile, _Tile(a[m0 * k_size], b[n0 * k_size], c[m0 * n + n0], mm, nn, k_size, n))
+
+    def size(letter: str, n: int | None) -> Scalar:
+        return k.arg(letter, 0, p.hi) if n is None else n
+
+    batch, m, n, depth = size("B", p.batch), size("M", p.m), size("N", p.n), size("K", p.k)
+    a = k.gm("a", p.dtype, (batch, m, depth), "in")
+    b = k.gm("b", p.dtype, (batch, depth, n) if p.b_by_k else (batch, n, depth), "in", "weight")
+    c = k.gm("c", p.out, (batch, m, n), "out")
+    mem = _memories(k, tile, p.dtype)
+    m_tiles, n_tiles = k.let("mTiles", ceildiv(m, tile.m)), k.let("nTiles", ceildiv(n, tile.n))
+    each = k.let("each", m_tiles * n_tiles)
+    with k.loop("t", k.core, each * batch, k.cores) as t:
+        item: Scalar = 0 if p.batch == 1 else k.let("item", t // each)
+        inside: Scalar = t if p.batch == 1 else k.let("inside", t % each)
+        m0, n0 = k.let("m0", inside % m_tiles * tile.m), k.let("n0", inside // m_tiles * tile.n)
+        mm, nn = k.let("m", smin(tile.m, m - m0)), k.let("n", smin(tile.n, n - n0))
+        first_b = (item * n + n0) * depth if not p.b_by_k else item * depth * n + n0
+        _product(
+            k, mem, tile, _Tile(a[(item * m + m0) * depth], b[first_b], c[(item * m + m0) * n + n0], mm, nn, depth, n,
+                                p.b_by_k),
+        )  # fmt: skip
+    _matmul_witnesses(k, tile, p)
+    return k.finish(ceildiv(m, tile.m) * ceildiv(n, tile.n) * batch)
+
+
+def _matmul_witnesses(k: KernelBuilder, tile: CubeTile, p: Product) -> None:
+    rows = (0, 1, 2, tile.m + 1, 3 * tile.m + 17, 6 * tile.m)
+    free = {"B": p.batch, "M": p.m, "N": p.n, "K": p.k}
+    names = [letter for letter, n in free.items() if n is None]
     for cores in (1, 2):
-        for size in (0, 1, 2, tile.m + 1, 3 * tile.m + 17, 6 * tile.m) if not isinstance(m, int) else (m,):
-            if size <= m_hi:
-                k.witness(cores, **({} if isinstance(m, int) else {"M": size}))
-    return k.finish(ceildiv(rows, tile.m) * n_tiles)
+        for m in rows if names else rows[:1]:
+            args = {"B": 3, "M": m, "N": 2 * tile.n + 3, "K": 2 * tile.k1 + 5}
+            k.witness(cores, **{name: min(args[name], p.hi) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """What a grouped matmul computes: ``experts`` weights of [n, k], at most ``rows_hi`` rows in all."""
+
+    experts: int
+    n: int
+    k: int
+    dtype: str
+    out: str
+    rows_hi: int = 2**31 - 1
 
 
 def grouped_matmul_kernel(
-    name: str, caps: Capacities, tile: CubeTile, experts: int, n: int, k_size: int, dtype: str, out: str, rows_hi: int,
-    source: Sequence[str] = (),
-) -> Kernel:  # fmt: skip
-    """rows [S, K], sorted by expert, by the weights [E, N, K] of their experts, into [S, N]; counts [E] stay on the device.
+    name: str, caps: Capacities, tile: CubeTile, g: Grouped, source: Sequence[str] = ()
+) -> Kernel:
+    """rows [S, K], sorted by expert, by the weights w [E, N, K] of their experts, into out [S, N]; counts stay on the device.
 
     Every core walks the experts and takes each core-count-th tile, counting on from one expert to the next.
     """
     k = KernelBuilder(name, "aic", caps, source)
-    s = k.arg("S", 0, rows_hi)
-    a = k.gm("rows", dtype, (s, k_size), "in")
-    b = k.gm("w", dtype, (experts, n, k_size), "in", "weight")
-    counts = k.gm("counts", "i32", (experts,), "in", "counts")
-    c = k.gm("out", out, (s, n), "out")
-    mem = _memories(k, tile, dtype)
+    s = k.arg("S", 0, g.rows_hi)
+    a = k.gm("rows", g.dtype, (s, g.k), "in")
+    b = k.gm("w", g.dtype, (g.experts, g.n, g.k), "in", "weight")
+    counts = k.gm("counts", "i32", (g.experts,), "in", "counts")
+    c = k.gm("out", g.out, (s, g.n), "out")
+    mem = _memories(k, tile, g.dtype)
     row, done = k.let("firstRow", 0), k.let("done", 0)
-    n_tiles = ceildiv(n, tile.n)
-    with k.loop("e", 0, experts) as e:
+    with k.loop("e", 0, g.experts) as e:
         count = k.read("count", counts[e])
         m_tiles = k.let("mTiles", ceildiv(count, tile.m))
-        tiles = k.let("tiles", m_tiles * n_tiles)
+        tiles = k.let("tiles", m_tiles * ceildiv(g.n, tile.n))
         with k.loop("t", (k.core + k.cores - done) % k.cores, tiles, k.cores) as t:
             m0, n0 = k.let("m0", t % m_tiles * tile.m), k.let("n0", t // m_tiles * tile.n)
-            mm, nn = k.let("m", smin(tile.m, count - m0)), k.let("n", smin(tile.n, n - n0))
-            at = row + m0
-            x = _Tile(a[at * k_size], b[(e * n + n0) * k_size], c[at * n + n0], mm, nn, k_size, n)
+            mm, nn = k.let("m", smin(tile.m, count - m0)), k.let("n", smin(tile.n, g.n - n0))
+            at = k.let("at", row + m0)
+            x = _Tile(a[at * g.k], b[(e * g.n + n0) * g.k], c[at * g.n + n0], mm, nn, g.k, g.n, False)
             _product(k, mem, tile, x)
         k.assign(row, row + count)
         k.assign(done, (done + tiles) % k.cores)
     for cores in (1, 2):
-        for first, second in ((0, 0), (1, 0), (2, 1), (0, tile.m + 1), (3 * tile.m + 17, 2), (5 * tile.m, 4 * tile.m)):
-            data = [first, *([0] * (experts - 2)), second][:experts] if experts > 1 else [first]
+        for first, last in ((0, 0), (1, 0), (2, 1), (0, tile.m + 1), (3 * tile.m + 17, 2), (5 * tile.m, 4 * tile.m)):
+            data = [first, *([0] * (g.experts - 2)), last] if g.experts > 1 else [first]
             k.witness(cores, {"counts": data}, S=sum(data))
     return k.finish(caps.aic)

@@ -1,0 +1,1 @@
+"""Kernels of the vector cores, written with KernelBuilder: elementwise and row work, routing, sorting tokens and back."""
