@@ -109,7 +109,7 @@ class Evaluator:
         """Run one node on stored arrays; its results stored in their declared dtypes."""
         try:
             if "call" in OPS[node.op].traits:
-                return self._call(node, operands)
+                return self._call(node, operands, env)
             attrs = {k: _concrete(v, env) for k, v in node.attrs.items()}
             if node.op == "weight" and node.attrs["name"] in self.weights:
                 raw: Any = self.weights[node.attrs["name"]]
@@ -125,7 +125,7 @@ class Evaluator:
                 error = ValueError(f"size {error} is not known when this node runs")
             raise Refusal(f"cannot evaluate {node.op}: {error}", Where(node=str(node.origin))) from error
 
-    def _call(self, node: Node, operands: list[Array | None]) -> list[Array]:
+    def _call(self, node: Node, operands: list[Array | None], outer: Env) -> list[Array]:
         fn = self.module.functions[node.attrs["fn"]]
         args = [a for a in operands if a is not None]
         env: Env = {}
@@ -134,7 +134,7 @@ class Evaluator:
                 raise ValueError(
                     f"function {fn.name}: '{v.name}' has shape {list(a.shape)}, expected {v.type}" + _bound_text(env)
                 )
-        return self.function(fn, args, env)
+        return self.function(fn, args, {**outer, **env})
 
     def _computed(self, array: Array | None) -> Array | None:
         """The array in the dtype that references compute in."""

@@ -78,7 +78,7 @@ class OpDef:
 
     def _mismatch(self, operand: Operand, type_: TensorType, bound: dict[str, Any]) -> str:
         text = f"{self.name}: '{operand.name}' is {type_}, expected {pattern_text(operand.pattern)}"
-        known = ", ".join(f"{k} = {v if not isinstance(v, tuple) else list(v)}" for k, v in bound.items())
+        known = ", ".join(f"{k} = {pattern_text(v) if isinstance(v, tuple) else v}" for k, v in bound.items())
         return text + (f" with {known}" if known else "")
 
     def pairs(self, values: Sequence[Any]) -> Iterator[tuple[Operand, Any]]:

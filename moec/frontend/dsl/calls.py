@@ -16,7 +16,7 @@ from moec.frontend.dsl.functions import Arguments, call_function
 from moec.frontend.dsl.literal import array
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import Scope
-from moec.frontend.dsl.values import BUILTINS, UNKNOWN, Item, Record, call_builtin, kind_of
+from moec.frontend.dsl.values import BUILTINS, UNKNOWN, Item, Record, call_builtin, counted, kind_of
 from moec.ir.graph import Value
 from moec.ir.types import BOOL, DType
 from moec.ops.registry import OPS, OpDef
@@ -100,7 +100,9 @@ def _operands(op: OpDef, expr: t.Call, given: Arguments, scope: Scope) -> list[I
         wanted = ", ".join(names) or "none"
         at = given.places[len(declared)][0]
         scope.wrong(
-            at, f"{op.name} takes {len(declared)} operands ({wanted}), {len(given.places)} given", _attribute_hint(op)
+            at,
+            f"{op.name} takes {counted(len(declared), 'operand')} ({wanted}), {len(given.places)} given",
+            _attribute_hint(op),
         )
     operands: list[Item] = [item for _, item in given.places[: len(declared)]]
     for operand in declared[len(operands) :]:
@@ -121,6 +123,7 @@ def _attribute_hint(op: OpDef) -> str:
 def _attributes(op: OpDef, expr: t.Call, given: Arguments, operands: list[Item], scope: Scope) -> dict[str, Any]:
     names = [] if op.signature.variadic else [o.name for o in op.signature.operands]
     attrs: dict[str, Any] = {}
+    meant = ""
     for name, (at, item) in given.keywords.items():
         if name in op.attrs:
             if item is not UNKNOWN:
@@ -129,17 +132,15 @@ def _attributes(op: OpDef, expr: t.Call, given: Arguments, operands: list[Item],
                 except ValueError as error:
                     scope.wrong(at, f"{op.name}: attribute '{name}' {error}")
         elif name not in names:
-            scope.wrong(
-                at, f"{op.name} has no operand or attribute '{name}'", suggest(name, [*op.attrs, *names]) or _known(op)
-            )
-    missing = [n for n, a in op.attrs.items() if a.default is MISSING and n not in given.keywords]
-    if missing and not given.incomplete:
-        plural = "attributes are" if len(missing) > 1 else "attribute is"
-        scope.wrong(
-            expr.at,
-            f"{op.name}: {plural} missing: {', '.join(missing)}",
-            "every attribute is given; none has a silent default",
-        )
+            hint = suggest(name, [*op.attrs, *names])
+            meant += hint
+            scope.wrong(at, f"{op.name} has no operand or attribute '{name}'", hint or _known(op))
+    absent = [
+        n for n, a in op.attrs.items() if a.default is MISSING and n not in given.keywords and f"'{n}'" not in meant
+    ]
+    if absent and not given.incomplete:
+        what = f"{op.name}: {counted(len(absent), 'attribute')} missing: {', '.join(absent)}"
+        scope.wrong(expr.at, what, "every attribute is given; none has a silent default")
     return attrs
 
 

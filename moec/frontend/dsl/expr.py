@@ -22,7 +22,7 @@ from moec.frontend.dsl.values import (
     kind_of,
 )
 from moec.ir.graph import Node, Value
-from moec.ir.symbol import Dim, Expr
+from moec.ir.symbol import Dim, Expr, bounds
 from moec.ir.types import DTYPES, DType
 from moec.ops.build import make_node
 from moec.ops.registry import OPS
@@ -106,7 +106,7 @@ def _misfit(op: str, operands: list[Value | None], reason: str, at: Span, scope:
     for i, v in enumerate(operands):
         if v is not None:
             label = names[i] if i < len(names) and not OPS[op].signature.variadic else f"operand {i + 1}"
-            shown.append(f"{label} is {scope.show(v)}")
+            shown.append(scope.show(v) if v.name == label else f"{label} is {scope.show(v)}")
     reason = reason if reason.startswith(op) else f"{op}: {reason}"
     dtypes = dict.fromkeys(v.type.dtype for v in operands if v is not None)
     todo = ""
@@ -322,6 +322,10 @@ def _bound(expr: t.Expr | None, absent: Dim, size: Dim, scope: Scope) -> Dim | N
             scope.wrong(expr.at, f"a subscript is a dimension, not {kind_of(item)}", todo)
         return None
     bound: Dim = size + item if isinstance(item, int) and item < 0 else item
+    low = bounds(bound, scope.program.module.symbols)[0]
+    if low < 0:
+        scope.wrong(expr.at, f"this subscript is {bound}, which can be {low}", "raise the lower bound of its symbols")
+        return None
     return bound
 
 

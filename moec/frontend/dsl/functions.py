@@ -126,11 +126,11 @@ def _instance(fn: t.Fn, expr: t.Call, items: dict[str, Item], scope: Scope) -> G
     program.active.append(fn.name)
     program.depth += 2
     try:
-        run_body(fn, inner)
+        whole = run_body(fn, inner)
     finally:
         program.depth -= 2
         program.active.pop()
-    return graph if len(program.report.problems) == problems else None
+    return graph if whole and len(program.report.problems) == problems else None
 
 
 def _unique(name: str, taken: dict[str, Graph]) -> str:
@@ -168,7 +168,7 @@ def _bind(fn: t.Fn, expr: t.Call, items: dict[str, Item], inner: Scope, scope: S
 
 
 def _misfit(param: t.Param, item: Value, bound: dict[str, Any], inner: Scope) -> str:
-    """What was expected of an argument that does not fit its parameter's type; "" where it does, and ``bound`` grows."""
+    """What was expected of an argument that does not fit its parameter's type; "" where it does (``bound`` grows)."""
     assert param.type is not None
     dtype, shape = pattern(param.type, inner)
     before = dict(bound)

@@ -10,7 +10,7 @@ from moec.diagnostics import Problem, Refusal, Where
 from moec.frontend.dsl import calls as calls  # registers how calls are lowered
 from moec.frontend.dsl import tree as t
 from moec.frontend.dsl.parse import parse
-from moec.frontend.dsl.report import Report
+from moec.frontend.dsl.report import Report, place
 from moec.frontend.dsl.scope import Program, Scope
 from moec.frontend.dsl.statements import run_main, warn_unread
 from moec.frontend.dsl.values import BUILTINS
@@ -71,7 +71,7 @@ def read_moe_text(text: str, file: str = "<text>") -> Loaded:
             report.warn(
                 fn.at, f"function '{name}' is never called, so nothing in it was checked", "call it or leave it out"
             )
-    return Loaded(program.module, program.tune, tuple(report.warnings))
+    return Loaded(program.module, program.tune, tuple(sorted(report.warnings, key=place)))
 
 
 def _collect_functions(statements: Sequence[t.Statement], program: Program, main: Scope) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from lark import Token, Tree, UnexpectedInput
+from lark.exceptions import VisitError
 from lark.visitors import Transformer_NonRecursive, v_args
 
 from moec.diagnostics import suggest
@@ -259,8 +260,10 @@ def _read(chunk: Chunk, report: Report) -> t.Statement:
         return _Builder().transform(parser.feed_eof(last))
     except UnexpectedInput as error:
         _report_unexpected(chunk, getattr(error, "token", None), parser.accepts(), report)
-    except _Unreadable as error:
-        report.wrong(error.at, error.what, error.todo)
+    except VisitError as error:
+        if not isinstance(error.orig_exc, _Unreadable):
+            raise
+        report.wrong(error.orig_exc.at, error.orig_exc.what, error.orig_exc.todo)
     return _broken(chunk)
 
 

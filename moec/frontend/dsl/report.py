@@ -6,6 +6,12 @@ from typing import NamedTuple
 
 from moec.diagnostics import Problem, Refusal, Where
 
+MAX_PROBLEMS = 200
+"""Problems that are shown; a text with more of them is no program with mistakes."""
+
+MAX_LINE = 300
+"""Characters of a source line that is still shown with a caret."""
+
 
 class Span(NamedTuple):
     """A stretch of the source: 1-based ``line`` and ``column`` of its start, and its character range ``start:end``."""
@@ -14,6 +20,11 @@ class Span(NamedTuple):
     column: int
     start: int = 0
     end: int = 0
+
+
+def place(problem: Problem) -> tuple[int, int]:
+    """The key that sorts problems by where they stand in the text."""
+    return problem.where.line, problem.where.column
 
 
 class Report:
@@ -27,7 +38,7 @@ class Report:
 
     def _problem(self, at: Span, what: str, todo: str) -> Problem:
         line = self.lines[at.line - 1] if 0 < at.line <= len(self.lines) else ""
-        return Problem(what, Where(self.file, at.line, at.column, line), todo)
+        return Problem(what, Where(self.file, at.line, at.column, line if len(line) <= MAX_LINE else ""), todo)
 
     def wrong(self, at: Span, what: str, todo: str = "") -> None:
         """Something that makes the text no program."""
@@ -44,4 +55,8 @@ class Report:
     def raise_if_wrong(self) -> None:
         """Raise a Refusal with every problem, in the order of the text, where there is one."""
         if self.problems:
-            raise Refusal(sorted(self.problems, key=lambda p: (p.where.line, p.where.column)))
+            problems = sorted(self.problems, key=place)
+            shown, more = problems[:MAX_PROBLEMS], len(problems) - MAX_PROBLEMS
+            if more > 0:
+                shown.append(Problem(f"{more} more problems are not shown", problems[MAX_PROBLEMS].where))
+            raise Refusal(shown)

@@ -69,6 +69,7 @@ class _Splitter:
         self.block: Chunk | None = None
         self.chunk = Chunk()
         self.open: list[Token] = []
+        self.nested = 0
 
     def run(self, tokens: list[Token]) -> list[Chunk]:
         for i, token in enumerate(tokens):
@@ -124,6 +125,7 @@ class _Splitter:
         if self.block is not None:
             self.broken(token, "a function stands inside another function", "write it at the top of the file")
             self.flush()
+            self.nested += 1
             return
         self.chunk.body = []
         self.top.append(self.chunk)
@@ -136,7 +138,10 @@ class _Splitter:
         elif token.type == "RBRACE" and self.block is not None:
             self.unclosed()
             self.flush()
-            self.block = None
+            if self.nested:
+                self.nested -= 1
+            else:
+                self.block = None
         elif self.open:
             self.broken(token, f"'{token}' does not close '{self.open[-1]}' of line {self.open[-1].line}", "")
             self.chunk.tokens.append(token)

@@ -10,9 +10,10 @@ from moec.frontend.dsl.expr import emit, evaluate, tensor_or_number
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import Scope
 from moec.frontend.dsl.types import note_spelling, resolve
-from moec.frontend.dsl.values import UNKNOWN, Item, Record, Results, kind_of
+from moec.frontend.dsl.values import UNKNOWN, Item, Record, Results, counted, kind_of
 from moec.ir.graph import Value
 from moec.ir.symbol import sym
+from moec.ir.types import DTYPES
 
 
 def run_main(statements: Sequence[t.Statement], scope: Scope) -> None:
@@ -30,21 +31,21 @@ def run_main(statements: Sequence[t.Statement], scope: Scope) -> None:
     scope.graph.set_outputs(list(outputs.values()), list(outputs))
 
 
-def run_body(fn: t.Fn, scope: Scope) -> None:
-    """Lower the body of a function whose parameters ``scope`` knows."""
+def run_body(fn: t.Fn, scope: Scope) -> bool:
+    """Lower the body of a function whose parameters ``scope`` knows; whether all that it returns is known."""
     for statement in fn.body[:-1]:
         if isinstance(statement, t.Return):
             scope.wrong(statement.at, "statements follow this 'return'", "return in the last statement")
-            return
+            return False
         _in_body(statement, scope)
     if not fn.body or not isinstance(fn.body[-1], (t.Return, t.Broken)):
         if fn.body:
             _in_body(fn.body[-1], scope)
         scope.wrong(fn.at, f"function '{fn.name}' returns nothing", "end it with return VALUE")
-        return
-    if isinstance(fn.body[-1], t.Return):
-        _return(fn, fn.body[-1], scope)
-        warn_unread(scope)
+        return False
+    whole = isinstance(fn.body[-1], t.Return) and _return(fn, fn.body[-1], scope)
+    warn_unread(scope)
+    return whole
 
 
 def _in_body(statement: t.Statement, scope: Scope) -> None:
@@ -59,12 +60,14 @@ def _in_body(statement: t.Statement, scope: Scope) -> None:
         )
 
 
-def _return(fn: t.Fn, statement: t.Return, scope: Scope) -> None:
+def _return(fn: t.Fn, statement: t.Return, scope: Scope) -> bool:
     values = [_tensor(e, scope) for e in statement.values]
     if fn.results is not None:
         if len(fn.results) != len(values):
-            scope.wrong(statement.at, f"{fn.name} returns {len(values)} values, its head says {len(fn.results)}")
-            return
+            scope.wrong(
+                statement.at, f"{fn.name} returns {counted(len(values), 'value')}, its head says {len(fn.results)}"
+            )
+            return False
         for type_, value in zip(fn.results, values, strict=True):
             declared = resolve(type_, scope)
             if declared is not None and value is not None and declared != value.type:
@@ -75,6 +78,7 @@ def _return(fn: t.Fn, statement: t.Return, scope: Scope) -> None:
     known = [v for v in values if v is not None]
     names = [v.name or f"r{i}" for i, v in enumerate(known)]
     scope.graph.set_outputs(known, names if len(set(names)) == len(names) else [f"r{i}" for i in range(len(known))])
+    return len(known) == len(values)
 
 
 def _tensor(expr: t.Expr, scope: Scope) -> Value | None:
@@ -104,7 +108,7 @@ def _dim(statement: t.Dim, scope: Scope) -> None:
     tune = None if statement.tune is None else _integer(statement.tune, scope)
     if low is not None and high is not None:
         if not 0 <= low <= high < 2**31:
-            scope.wrong(at, f"the bounds [{low}, {high}] of {name} are none", "give 0 <= low <= high < 2**31")
+            scope.wrong(at, f"[{low}, {high}] are no bounds of {name}", "give 0 <= low <= high < 2**31")
         elif tune is not None and not low <= tune <= high:
             scope.wrong(at, f"{name} = {tune} is outside its bounds [{low}, {high}]", "give a size within them")
         scope.program.module.symbols.setdefault(name, (low, high))
@@ -182,7 +186,7 @@ def _define(name: t.Name, item: Item, scope: Scope) -> None:
 
 def _broken(statement: t.Broken, scope: Scope) -> None:
     for name in statement.names:
-        if scope.find(name) is None:
+        if scope.find(name) is None and name not in DTYPES:
             scope.define(t.Name(statement.at, name), UNKNOWN, "result")
 
 

@@ -55,6 +55,11 @@ Item = Any
 """Value | int | Expr | float | str | bool | DType | None | tuple | Record | Results | Unknown."""
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 operand``, ``2 operands``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def is_dim(item: Item) -> bool:
     """Whether the item is a dimension (a bool is not)."""
     return isinstance(item, (int, Expr)) and not isinstance(item, bool)
@@ -71,6 +76,8 @@ def kind_of(item: Item) -> str:
         return f"the {len(item.values)} results of {item.fn}"
     if isinstance(item, Expr):
         return f"the dimension {item}"
+    if isinstance(item, tuple) and item:
+        return "a list of " + " and ".join(dict.fromkeys(map(kind_of, item)))
     for type_, text in _KINDS:
         if isinstance(item, type_):
             return text
@@ -160,6 +167,8 @@ def _power(a: Dim, b: Dim) -> Item:
 def divided(divide: Callable[[Dim, Dim], Dim], a: Dim, b: Dim, symbols: Mapping[str, Bounds]) -> Dim:
     """``divide(a, b)``; ValueError unless b is positive whatever the symbols are."""
     low = bounds(b, symbols)[0]
+    if low < 1 and isinstance(b, int):
+        raise ValueError("division by zero" if b == 0 else f"the divisor {b} must be positive")
     if low < 1:
         raise ValueError(f"the divisor {b} can be {low}; it must be positive")
     return divide(a, b)
