@@ -161,17 +161,19 @@ def rule(
     bound: float = 0.0,
     escape: str = "keep",
     near: Sequence[Near] = (),
+    more_attrs: Sequence[str] = (),
 ) -> Callable[[Body], Rule]:
-    """Declare a rule; TypeError where the declaration is incomplete, contradicts itself or its name is taken."""
+    """Declare a rule; TypeError where the declaration is incomplete, contradicts itself or its name is taken.
+
+    A body with ``*operands`` takes those of ``operands`` that it does not name; one with ``**attrs``, ``more_attrs``.
+    """
 
     def declare(body: Body) -> Rule:
         if exactness not in EXACTNESS or (exactness == "approximate") != (bound > 0):
             raise TypeError(f"rule {name}: exactness is one of {', '.join(EXACTNESS)}; only 'approximate' has a bound")
         if not why or not cases or escape not in ("keep", "refuse"):
             raise TypeError(f"rule {name} needs a why, at least one case, and escape 'keep' or 'refuse'")
-        parameters = inspect.signature(body).parameters.values()
-        inputs = [p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
-        attrs = tuple(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)
+        inputs, attrs = _parameters(body, operands or {}, more_attrs)
         patterns = {n: _pattern((operands or {}).get(n, "any")) for n in inputs}
         before = _outputs(next(body(*map(variable, inputs), **{a: AttrVar(a) for a in attrs})))
         size = _check(name, before, patterns, attrs)
@@ -185,6 +187,18 @@ def rule(
         return made
 
     return declare
+
+
+def _parameters(body: Body, operands: Mapping[str, str], more: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Names of operands and attributes: the parameters; ``*operands`` takes the further ones of ``operands``, and
+    ``**attrs`` those of ``more_attrs``.
+    """
+    parameters = inspect.signature(body).parameters.values()
+    inputs = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        inputs += [name for name in operands if name not in inputs]
+    attrs = [p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    return inputs, (*attrs, *more)
 
 
 def _check(name: str, before: tuple[Term, ...], operands: Mapping[str, Pattern], attrs: tuple[str, ...]) -> int:
