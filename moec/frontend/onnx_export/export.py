@@ -1,0 +1,203 @@
+"""From a module to a model: the graph, its functions, weights inside or beside the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import helper
+
+from moec.diagnostics import Problem, Refusal, Where
+from moec.frontend.onnx_export import moe_body
+from moec.frontend.onnx_export.bodies import BODIES, body_graph
+from moec.frontend.onnx_export.grouped import spell_grouped_matmul
+from moec.frontend.onnx_export.primitives import FUNCTIONS, SPELLINGS
+from moec.frontend.onnx_export.scope import DOMAIN, Scope
+from moec.ir.graph import Graph, Module, Node
+from moec.ir.symbol import Expr
+from moec.ir.types import TensorType
+from moec.ops.registry import opdef
+
+__all__ = ["export_onnx", "moe_body", "to_onnx"]
+
+OPSET = 21
+"""The standard operator set that is written: the newest that all of onnxruntime 1.20 and later run."""
+
+IR_VERSION = 10
+"""The file format version that belongs to opset 21."""
+
+EXTERNAL_ABOVE = 1 << 30
+"""Weights of more bytes than this in all are written to a file beside the model: a protobuf ends at 2 GiB."""
+
+
+def export_onnx(module: Module, path: Path) -> None:
+    """Write ``module`` to ``path``. Raises Refusal where an op or a size cannot be expressed."""
+    model = to_onnx(module)
+    held = sum(len(t.raw_data) for t in model.graph.initializer)
+    if held > EXTERNAL_ABOVE:
+        onnx.save(model, path, save_as_external_data=True, location=path.name + ".data")
+    else:
+        path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def to_onnx(module: Module) -> onnx.ModelProto:
+    """The model that computes what ``main`` of ``module`` does; weights without data become inputs."""
+    return _Exporter(module).model()
+
+
+class _Exporter:
+    def __init__(self, module: Module):
+        self.module = module
+        self.functions: list[onnx.FunctionProto] = []
+        self.made: dict[Any, tuple[str, list[str]]] = {}
+        """Functions by what they compute: name, and the symbols that they want as further inputs."""
+        self.problems: list[Problem] = []
+        self.weight_inputs: list[onnx.ValueInfoProto] = []
+
+    def model(self) -> onnx.ModelProto:
+        graph = self.module.main
+        scope = Scope(is_function=False)
+        for v in graph.inputs:
+            scope.define(v, scope.fresh(v.name))
+        reserved = [scope.fresh(name) if name not in scope.names.values() else name for name in graph.output_names]
+        self.nodes(graph, scope)
+        if self.problems:
+            raise Refusal(self.problems)
+        outputs = _name_outputs(scope, graph, reserved)
+        proto = helper.make_graph(
+            scope.nodes,
+            graph.name,
+            [_info(scope.names[v], v.type) for v in graph.inputs] + self.weight_inputs,
+            [_info(name, v.type) for name, v in zip(outputs, graph.outputs, strict=True)],
+            scope.initializers,
+        )
+        imports = [helper.make_opsetid("", OPSET)]
+        if self.functions:
+            imports.append(helper.make_opsetid(DOMAIN, 1))
+        return helper.make_model(
+            proto, opset_imports=imports, functions=self.functions, ir_version=IR_VERSION, producer_name="moec"
+        )
+
+    def nodes(self, graph: Graph, scope: Scope) -> None:
+        """Write every node of ``graph`` into ``scope``."""
+        for node in graph:
+            scope.doc = str(node.origin) if node.origin.sources and not scope.is_function else ""
+            try:
+                names = self.node(node, scope)
+            except ValueError as error:
+                self.problems.append(Problem(f"{node.op} cannot be exported: {error}", Where(node=str(node.origin))))
+                names = [scope.fresh("missing") for _ in node.results]
+            for v, name in zip(node.results, names, strict=True):
+                scope.define(v, name)
+        scope.doc = ""
+
+    def node(self, node: Node, scope: Scope) -> Sequence[str]:
+        """Write one node; its results' names."""
+        operands = ["" if v is None else scope[v] for v in node.operands]
+        if node.op == "weight":
+            return [self.weight(node, scope)]
+        if node.op in ("call", "fused"):
+            return self.call(node, scope, operands, ("fn", node.attrs["fn"]), node.attrs["fn"])
+        if node.op in BODIES or node.op in FUNCTIONS or node.op == "grouped_matmul":
+            types = tuple(None if v is None else str(v.type) for v in node.operands)
+            key = (node.op, repr(sorted(node.attrs.items())), types)
+            return self.call(node, scope, operands, key, node.op)
+        spelling = SPELLINGS.get(node.op)
+        if spelling is None:
+            raise ValueError("it has no ONNX spelling")
+        while operands and not operands[-1]:
+            operands.pop()
+        made = spelling(scope, node, operands)
+        return [made] if isinstance(made, str) else made
+
+    def weight(self, node: Node, scope: Scope) -> str:
+        """An initializer, or a graph input where the weight has no data."""
+        name, data = scope.fresh(node.attrs["name"]), node.attrs["data"]
+        if data is not None:
+            return scope.held(data, name)
+        if scope.is_function:
+            raise ValueError(f"weight '{name}' without data inside a function")
+        self.weight_inputs.append(_info(name, node.result.type))
+        return name
+
+    def call(self, node: Node, scope: Scope, operands: list[str], key: Any, stem: str) -> list[str]:
+        """Call the function for ``node``, written the first time it is wanted."""
+        if key not in self.made:
+            taken = {name for name, _ in self.made.values()}
+            name, number = stem, 1
+            while name in taken:
+                number += 1
+                name = f"{stem}_{number}"
+            self.made[key] = (name, [])
+            self.made[key] = (name, self.function(node, name))
+        name, symbols = self.made[key]
+        sizes = [scope.dim(Expr((((s,), 1),))) for s in symbols]
+        return scope.node(name, [o for o in operands if o] + sizes, len(node.results), domain=DOMAIN)
+
+    def function(self, node: Node, name: str) -> list[str]:
+        """Write the function; the symbols that it wants as further inputs."""
+        scope = Scope(is_function=True)
+        if node.op in ("call", "fused"):
+            graph = self.module.functions[node.attrs["fn"]]
+            inputs = graph.inputs
+            names = [scope.fresh(v.name) for v in inputs]
+        else:
+            declared = [o.name for o in opdef(node.op).signature.operands]
+            given = [(n, v) for n, v in zip(declared, node.operands, strict=False) if v is not None]
+            names, inputs = [scope.fresh(n) for n, _ in given], [v for _, v in given]
+        if node.op in SPELLINGS or node.op == "grouped_matmul":
+            for n, v in zip(names, inputs, strict=True):
+                scope.define(v, n)
+            outputs = self._spelt(node, scope)
+        else:
+            if node.op not in ("call", "fused"):
+                graph = body_graph(node, declared)
+            for n, v in zip(names, graph.inputs, strict=True):
+                scope.define(v, n)
+            self.nodes(graph, scope)
+            reserved = [scope.fresh(o) for o in graph.output_names]
+            outputs = _name_outputs(scope, graph, reserved)
+        made = helper.make_function(
+            DOMAIN,
+            name,
+            names + list(scope.missing.values()),
+            outputs,
+            scope.nodes,
+            [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)],
+        )
+        self.functions.append(made)
+        return list(scope.missing)
+
+    def _spelt(self, node: Node, scope: Scope) -> list[str]:
+        operands = ["" if v is None else scope[v] for v in node.operands]
+        if node.op == "grouped_matmul":
+            return spell_grouped_matmul(scope, node, operands)
+        made = SPELLINGS[node.op](scope, node, operands)
+        return [made] if isinstance(made, str) else made
+
+
+def _info(name: str, type_: TensorType) -> onnx.ValueInfoProto:
+    dims = None if type_.shape is None else [d if isinstance(d, int) else str(d) for d in type_.shape]
+    return helper.make_tensor_value_info(name, type_.dtype.onnx, dims)
+
+
+def _name_outputs(scope: Scope, graph: Graph, names: list[str]) -> list[str]:
+    """Give the outputs their names: what makes one writes it under that name, or an Identity where it cannot."""
+    inputs = {scope.names[v] for v in graph.inputs}
+    made_here = {o: n for n in scope.nodes for o in n.output}
+    rename: dict[str, str] = {}
+    for v, name in zip(graph.outputs, names, strict=True):
+        held = scope.names[v]
+        if held in inputs or held in rename or held not in made_here or name in inputs:
+            final = name if name not in inputs else scope.fresh(name)
+            scope.nodes.append(helper.make_node("Identity", [rename.get(held, held)], [final], final))
+        else:
+            rename[held] = name
+    for n in scope.nodes:
+        for field in (n.input, n.output):
+            for i, name in enumerate(field):
+                if name in rename:
+                    field[i] = rename[name]
+    return names
