@@ -59,6 +59,8 @@ struct Core {
     AscendC::AtomicDtype atomic_type = AscendC::AtomicDtype::ATOMIC_NONE;
     int atomic_op = 0;  // 0 add, 1 max, 2 min
     bool hf32 = false;
+    Clock unit_mmad, unit_fix;  // unit flag: what the other side may rely on
+    bool unit_ready = false;
     uint64_t gather_kept = 0;
     uint64_t sort_counts = 0;
     float reduce_value = 0, accumulated = 0;

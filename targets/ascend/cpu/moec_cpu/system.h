@@ -1,0 +1,106 @@
+// Kernel keywords, core identity and other system variables of the device side.
+#pragma once
+#include "moec_cpu/cross_core.h"
+
+#define __gm__
+#define __ubuf__
+#define __cbuf__
+#define __ca__
+#define __cb__
+#define __cc__
+#define __fbuf__
+#define __ssbuf__
+#define __aicore__
+#define __global__ __attribute__((used))
+#define __sync_alias__
+#define __inout_pipe__(x)
+#define __in_pipe__(x)
+#define __out_pipe__(x)
+#define __BLOCK_LOCAL__
+
+#ifndef GM_ADDR
+#define GM_ADDR __gm__ uint8_t*
+#endif
+
+namespace moec_cpu {
+
+inline bool core_is(bool aic)
+{
+    suggest_type(KERNEL_TYPE_MIX_AIC_1_2);  // a kernel that asks and declares no type runs as a mixed one
+    return g_core && g_core->aic == aic;
+}
+
+}  // namespace moec_cpu
+
+#define ASCEND_IS_AIC (::moec_cpu::core_is(true))
+#define ASCEND_IS_AIV (::moec_cpu::core_is(false))
+#define ASCEND_IS_NOT_AIC (!::moec_cpu::core_is(true))
+#define ASCEND_IS_NOT_AIV (!::moec_cpu::core_is(false))
+#define g_coreType (::moec_cpu::core_is(true) ? ::AscendC::AIC : ::AscendC::AIV)
+
+/// Known before the launch: the enclosing function's name is registered with the type when the program starts.
+#define KERNEL_TASK_TYPE_DEFAULT(value)                                              \
+    do {                                                                             \
+        static constexpr const char* moec_cpu_name = __func__;                       \
+        struct MoecCpuTag {                                                          \
+            static const char* name() { return moec_cpu_name; }                      \
+            enum { type = (value) };                                                 \
+        };                                                                           \
+        (void)&::moec_cpu::RegisterType<MoecCpuTag>::done;                           \
+    } while (0)
+#define KERNEL_TASK_TYPE(key, value) KERNEL_TASK_TYPE_DEFAULT(value)
+
+#define ASCENDC_ASSERT(cond, behavior) \
+    do {                               \
+        if (!(cond)) {                 \
+            behavior;                  \
+        }                              \
+    } while (0)
+
+namespace AscendC {
+
+inline int64_t GetBlockIdx(Site site = Site::here()) { return moec_cpu::core(site).block; }
+inline int64_t GetBlockNum(Site site = Site::here())
+{
+    moec_cpu::core(site);
+    return moec_cpu::g_launch_now->block_dim;
+}
+inline int64_t GetSubBlockIdx(Site site = Site::here()) { return moec_cpu::core(site).sub; }
+inline int64_t GetSubBlockNum(Site site = Site::here())
+{
+    return moec_cpu::core(site).mix ? moec_cpu::g_launch_now->ratio : 1;
+}
+inline int64_t GetTaskRation(Site site = Site::here())
+{
+    moec_cpu::Core& c = moec_cpu::core(site);
+    return c.mix && !c.aic ? moec_cpu::g_launch_now->ratio : 1;
+}
+inline int64_t GetTaskRatio(Site site = Site::here()) { return GetTaskRation(site); }
+inline constexpr int16_t GetDataBlockSizeInBytes() { return ONE_BLK_SIZE; }
+inline int64_t GetSystemCycle(Site site = Site::here())
+{
+    moec_cpu::Core& c = moec_cpu::core(site);
+    uint64_t n = 0;
+    for (uint32_t t : c.now) n += t;
+    return static_cast<int64_t>(n);
+}
+inline int64_t GetProgramCounter() { return 0; }
+inline void Trap(Site site = Site::here()) { moec_cpu::refuse(site, "Trap", "the kernel called Trap()"); }
+inline void ICachePreLoad(const int64_t) {}
+inline int64_t GetICachePreloadStatus() { return 0; }
+template <typename T>
+void DataCachePreload(const GlobalTensor<uint64_t>&, const T)
+{
+}
+
+/// bf16 has no arithmetic: these are the scalar conversions.
+inline float ToFloat(const bfloat16_t& value) { return static_cast<float>(value); }
+inline bfloat16_t ToBfloat16(const float& value) { return bfloat16_t(value); }
+
+template <typename U>
+U CeilDivision(U a, U b)
+{
+    return b == 0 ? a : (a + b - 1) / b;
+}
+
+}  // namespace AscendC
