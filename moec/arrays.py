@@ -73,7 +73,8 @@ def read_npz(path: Path) -> Arrays:
                 raise Refusal("one bare array, not an .npz file", Where(str(path)), todo)
             return {key: stored[key] for key in stored.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise Refusal(f"cannot read arrays: {error}", Where(str(path)), todo) from None
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise Refusal(f"cannot read arrays: {reason}", Where(str(path)), todo) from None
 
 
 def cases(inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray] | None = None) -> list[Case]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from moec.cli.common import Json, print_json, print_table
@@ -12,7 +14,7 @@ def passes(as_json: Json = False) -> None:
     from moec.passes.base import DEFAULT_PIPELINE, known_passes
 
     default = DEFAULT_PIPELINE.split(",")
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "pass": name,
             "default": name in default,
@@ -62,7 +64,7 @@ def targets(as_json: Json = False) -> None:
     """List the machines that moec compiles for."""
     from moec.targets.ascend.machine import load, machines
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in machines():
         m = load(name)
         cores = {kind: m.cores(kind) for kind in ("aic", "aiv")}

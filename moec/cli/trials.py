@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from moec.arrays import require_agreement
 from moec.cli.common import print_table
+from moec.diagnostics import Refusal, Where
 from moec.ir.types import DType
 from moec.trial import Trial
 
@@ -39,10 +40,15 @@ Save = Annotated[
 def finish(done: list[Trial], types: Mapping[str, DType], save: Path | None, what: str) -> None:
     """Save and print the trials; CheckFailed where an output is off."""
     if save is not None:
-        np.savez(
-            save,
-            **{f"out{t.case.removeprefix('1')}.{name}": _portable(a) for t in done for name, a in t.outputs.items()},
-        )
+        arrays: dict[str, Any] = {
+            f"out{t.case.removeprefix('1')}.{name}": _portable(a) for t in done for name, a in t.outputs.items()
+        }
+        try:
+            np.savez(save, **arrays)
+        except OSError as error:
+            raise Refusal(
+                f"cannot write the outputs: {error.strerror}", Where(str(save)), "give a writable --save"
+            ) from None
     compared = [(t, d) for t in done for d in t.differences]
     if compared:
         rows = [

@@ -70,9 +70,10 @@ def draw(graph: Graph) -> Drawing:
             group.members.append(_describe(n))
         for v in n.results:
             place[v] = at
-        for v in dict.fromkeys(n.operands):
-            if v in place and place[v] != at:
-                edges[place[v], at] = edges.get((place[v], at), 0) + 1
+        for operand in dict.fromkeys(n.operands):
+            if operand in place and place[operand] != at:
+                edge = place[operand], at
+                edges[edge] = edges.get(edge, 0) + 1
     last = max((g.rank for g in groups), default=0) + 1
     for name, v in zip(graph.output_names, graph.outputs, strict=True):
         if v in place:
