@@ -11,7 +11,7 @@ from moec.frontend.onnx.facts import Facts
 from moec.frontend.onnx.order import NodeView, label
 from moec.frontend.onnx.shape_eval import LIMIT, Content
 from moec.frontend.onnx.tensors import onnx_dtype
-from moec.ir.data import ArrayData, TensorData
+from moec.ir.data import ArrayData, TensorData, derive
 from moec.ir.graph import Graph, Module, Node, Origin, Source, Value
 from moec.ir.symbol import Dim, Expr, Shape
 from moec.ir.types import I64, DType, TensorType, dtype_of
@@ -180,9 +180,10 @@ class Op:
 
     def numbers(self, index: int, what: str) -> np.ndarray:
         """The contents of input ``index``, which must be a constant of any dtype."""
-        data = self.tensor(index).data
+        tensor = self.tensor(index)
+        data = tensor.data if tensor.value is None or tensor.data is not None else _data_of(tensor.value)
         if data is None:
-            known = self.tensor(index).content
+            known = tensor.content
             if known is None or not known.is_static:
                 raise ValueError(f"{what} (input {index}) must be a constant")
             return np.array(known.items.tolist(), known.dtype.carrier).reshape(known.items.shape)
@@ -208,6 +209,21 @@ class Op:
 
     def dtype_attr(self, name: str, default: int) -> DType:
         return onnx_dtype(self.attrs.get(name, default))
+
+
+def _data_of(value: Value) -> TensorData | None:
+    """The contents of a value that is a constant, a weight or a reshape of one."""
+    node = value.producer
+    if node is None or node.op not in ("constant", "weight", "reshape"):
+        return None
+    if node.op != "reshape":
+        found: TensorData | None = node.attrs["value" if node.op == "constant" else "data"]
+        return found
+    inner = _data_of(node.operand(0))
+    numbers = [d for d in node.attrs["shape"] if isinstance(d, int)]
+    return (
+        None if inner is None or len(numbers) < len(node.attrs["shape"]) else derive("reshape", [inner], shape=numbers)
+    )
 
 
 def normal_axis(axis: int, rank: int) -> int:

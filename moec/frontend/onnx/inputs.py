@@ -27,6 +27,8 @@ class DimNames:
             if dim.dim_value < 0:
                 raise ValueError(f"negative dimension {dim.dim_value}")
             return int(dim.dim_value)
+        if dim.dim_param.isdigit():
+            return int(dim.dim_param)
         name = dim.dim_param or unnamed
         if name not in self.symbols:
             expression = self._expression(name)

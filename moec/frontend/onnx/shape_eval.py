@@ -15,7 +15,7 @@ import numpy as np
 
 from moec.frontend.onnx.facts import Facts
 from moec.frontend.onnx.tensors import onnx_dtype
-from moec.ir.symbol import Dim, Expr, ceildiv, floordiv, mod
+from moec.ir.symbol import Dim, Expr, floordiv, mod
 from moec.ir.types import BOOL, DType
 
 LIMIT = 1024
@@ -56,7 +56,7 @@ Evaluator = Callable[[Args, dict[str, Any], Facts, int], "list[Content] | None"]
 EVALUATORS: dict[str, Evaluator] = {}
 
 
-def _evaluates(*ops: str) -> Callable[[Evaluator], Evaluator]:
+def evaluates(*ops: str) -> Callable[[Evaluator], Evaluator]:
     def register(fn: Evaluator) -> Evaluator:
         EVALUATORS.update(dict.fromkeys(ops, fn))
         return fn
@@ -64,7 +64,7 @@ def _evaluates(*ops: str) -> Callable[[Evaluator], Evaluator]:
     return register
 
 
-class _Unknown(Exception):
+class Unknown(Exception):
     """An element is not known before the model runs."""
 
 
@@ -75,7 +75,7 @@ def evaluate(op: str, args: Args, attrs: dict[str, Any], facts: Facts, opset: in
         return None
     try:
         outputs = evaluator(args, attrs, facts, opset)
-    except _Unknown:
+    except Unknown:
         return None
     except IndexError as error:
         raise ValueError(f"{op} of sizes: {error}") from None
@@ -84,18 +84,18 @@ def evaluate(op: str, args: Args, attrs: dict[str, Any], facts: Facts, opset: in
     return outputs
 
 
-def _first(args: Args) -> Content:
+def first(args: Args) -> Content:
     first = args[0]
     if first is None:
-        raise _Unknown
+        raise Unknown
     return first
 
 
-def _present(args: Args) -> list[Content]:
+def present(args: Args) -> list[Content]:
     return [a for a in args if a is not None]
 
 
-def _broadcasts(*arrays: np.ndarray) -> bool:
+def broadcasts(*arrays: np.ndarray) -> bool:
     try:
         return bool(np.prod(np.broadcast_shapes(*(a.shape for a in arrays))) <= LIMIT)
     except ValueError:
@@ -105,36 +105,36 @@ def _broadcasts(*arrays: np.ndarray) -> bool:
 def _truncated(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         if b == 0:
-            raise _Unknown
+            raise Unknown
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     if b == -1:
         return -1 * a
     if isinstance(b, int) and b < 0:
-        raise _Unknown
+        raise Unknown
     return floordiv(a, b)
 
 
 def _divide(a: Dim, b: Dim, facts: Facts) -> Dim:
     if not (isinstance(a, int) and isinstance(b, int)) and not facts.less_equal(0, a):
-        raise _Unknown
+        raise Unknown
     if b != -1 and not isinstance(b, int) and not facts.less_equal(1, b):
-        raise _Unknown
+        raise Unknown
     return _truncated(a, b)
 
 
 def _remainder(a: Dim, b: Dim, facts: Facts, fmod: bool) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         if b == 0:
-            raise _Unknown
+            raise Unknown
         return a - b * _truncated(a, b) if fmod else a % b
     if not facts.less_equal(1, b) or (fmod and not facts.less_equal(0, a)):
-        raise _Unknown
+        raise Unknown
     return mod(a, b)
 
 
 def _decide(answer: bool | None) -> bool:
     if answer is None:
-        raise _Unknown
+        raise Unknown
     return answer
 
 
@@ -155,7 +155,7 @@ _BINARY: dict[str, Callable[[Any, Any, Facts], Any]] = {
 _PREDICATES = {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor"}
 
 
-def _elementwise(fn: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
+def elementwise(fn: Callable[..., Any], *arrays: np.ndarray) -> np.ndarray:
     if all(a.ndim == 0 for a in arrays):
         return np.asarray(fn(*(a[()] for a in arrays)), dtype=object)
     return np.asarray(np.frompyfunc(fn, len(arrays), 1)(*arrays), dtype=object)
@@ -165,10 +165,10 @@ def _binary(op: str) -> Evaluator:
     compute = _BINARY[op]
 
     def evaluator(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-        a, b = _present(args)
-        if not _broadcasts(a.items, b.items):
+        a, b = present(args)
+        if not broadcasts(a.items, b.items):
             return None
-        items = _elementwise(lambda x, y: compute(x, y, facts), a.items, b.items)
+        items = elementwise(lambda x, y: compute(x, y, facts), a.items, b.items)
         return [Content(items, BOOL if op in _PREDICATES else a.dtype)]
 
     return evaluator
@@ -178,23 +178,23 @@ for _op in _BINARY:
     EVALUATORS[_op] = _binary(_op)
 
 
-@_evaluates("Mod")
+@evaluates("Mod")
 def _mod(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    a, b = _present(args)
+    a, b = present(args)
     fmod = bool(attrs.get("fmod", 0))
-    if not _broadcasts(a.items, b.items):
+    if not broadcasts(a.items, b.items):
         return None
-    return [Content(_elementwise(lambda x, y: _remainder(x, y, facts, fmod), a.items, b.items), a.dtype)]
+    return [Content(elementwise(lambda x, y: _remainder(x, y, facts, fmod), a.items, b.items), a.dtype)]
 
 
 def _extreme(pick: str) -> Evaluator:
     def evaluator(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-        first, *rest = _present(args)
+        first, *rest = present(args)
         items = first.items
         for other in rest:
-            if not _broadcasts(items, other.items):
+            if not broadcasts(items, other.items):
                 return None
-            items = _elementwise(getattr(facts, pick), items, other.items)
+            items = elementwise(getattr(facts, pick), items, other.items)
         return [Content(items, first.dtype)]
 
     return evaluator
@@ -204,15 +204,15 @@ EVALUATORS["Min"] = _extreme("smaller")
 EVALUATORS["Max"] = _extreme("larger")
 
 
-@_evaluates("Identity")
+@evaluates("Identity")
 def _identity(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    return [_first(args)]
+    return [first(args)]
 
 
 def _unary(fn: Callable[[Any, Facts], Any]) -> Evaluator:
     def evaluator(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-        x = _first(args)
-        return [Content(_elementwise(lambda v: fn(v, facts), x.items), x.dtype)]
+        x = first(args)
+        return [Content(elementwise(lambda v: fn(v, facts), x.items), x.dtype)]
 
     return evaluator
 
@@ -222,7 +222,7 @@ def _magnitude(x: Any, facts: Facts) -> Any:
         return x
     if facts.less_equal(x, 0):
         return -1 * x
-    raise _Unknown
+    raise Unknown
 
 
 EVALUATORS["Neg"] = _unary(lambda x, f: -1 * x)
@@ -230,144 +230,52 @@ EVALUATORS["Not"] = _unary(lambda x, f: not x)
 EVALUATORS["Abs"] = _unary(_magnitude)
 
 
-@_evaluates("Where")
+@evaluates("Where")
 def _where(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    cond, a, b = _present(args)
-    if not _broadcasts(cond.items, a.items, b.items):
+    cond, a, b = present(args)
+    if not broadcasts(cond.items, a.items, b.items):
         return None
-    return [Content(_elementwise(lambda c, x, y: x if c else y, cond.items, a.items, b.items), a.dtype)]
+    return [Content(elementwise(lambda c, x, y: x if c else y, cond.items, a.items, b.items), a.dtype)]
 
 
-@_evaluates("Cast")
+@evaluates("Cast")
 def _cast(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    x, to = _first(args), onnx_dtype(attrs["to"])
+    x, to = first(args), onnx_dtype(attrs["to"])
     if to.is_int and x.dtype is not BOOL:
         return [Content(x.items, to)]
     if to.is_int:
-        return [Content(_elementwise(int, x.items), to)]
+        return [Content(elementwise(int, x.items), to)]
     if to is BOOL:
-        return [Content(_elementwise(lambda v: not _decide(facts.equal(v, 0)), x.items), to)]
+        return [Content(elementwise(lambda v: not _decide(facts.equal(v, 0)), x.items), to)]
     return None
 
 
-def _axes(args: Args, attrs: dict[str, Any], position: int = 1) -> list[int] | None:
+def axes_of(args: Args, attrs: dict[str, Any], position: int = 1) -> list[int] | None:
     if len(args) > position and args[position] is not None:
         given = args[position]
         assert given is not None
-        return [_number(v) for v in given.items.flat]
+        return [number(v) for v in given.items.flat]
     found = attrs.get("axes")
     return None if found is None else list(found)
 
 
-def _number(value: Any) -> int:
+def number(value: Any) -> int:
     if not isinstance(value, int):
-        raise _Unknown
+        raise Unknown
     return int(value)
 
 
-@_evaluates("Unsqueeze")
-def _unsqueeze(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    x, axes = _first(args), _axes(args, attrs) or []
-    return [Content(np.expand_dims(x.items, tuple(axes)), x.dtype)]
-
-
-@_evaluates("Squeeze")
-def _squeeze(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    x, axes = _first(args), _axes(args, attrs)
-    return [Content(np.squeeze(x.items, None if axes is None else tuple(axes)), x.dtype)]
-
-
-@_evaluates("Reshape")
-def _reshape(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    x, shape = _present(args)
-    sizes = [_number(d) for d in shape.items.flat]
-    if not attrs.get("allowzero", 0):
-        sizes = [x.items.shape[i] if d == 0 else d for i, d in enumerate(sizes)]
-    return [Content(x.items.reshape(sizes), x.dtype)]
-
-
-@_evaluates("Flatten")
-def _flatten(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    x, axis = _first(args), attrs.get("axis", 1)
-    rows = int(np.prod(x.items.shape[:axis], dtype=int))
-    return [Content(x.items.reshape(rows, -1 if rows else 0), x.dtype)]
-
-
-@_evaluates("Transpose")
-def _transpose(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    x = _first(args)
-    return [Content(np.transpose(x.items, attrs.get("perm")), x.dtype)]
-
-
-@_evaluates("Concat")
-def _concat(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    parts = _present(args)
-    return [Content(np.concatenate([p.items for p in parts], attrs.get("axis", 1)), parts[0].dtype)]
-
-
-@_evaluates("Gather")
-def _gather(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    x, index = _present(args)
-    wanted = np.array([_number(v) for v in index.items.flat], np.int64).reshape(index.items.shape)
-    return [Content(np.asarray(np.take(x.items, wanted, attrs.get("axis", 0)), dtype=object), x.dtype)]
-
-
-@_evaluates("Slice")
-def _slice(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    x = _first(args)
-    if opset < 10:
-        starts, ends, axes, steps = attrs["starts"], attrs["ends"], attrs.get("axes"), None
-    else:
-        starts, ends, axes, steps = (
-            [_number(v) for v in a.items.flat] if a is not None else None for a in [*args[1:], None, None][:4]
-        )
-    axes = list(axes) if axes is not None else list(range(len(starts)))
-    index: list[slice] = [slice(None)] * x.items.ndim
-    for i, axis in enumerate(axes):
-        step = steps[i] if steps else 1
-        end = None if step < 0 and ends[i] < -x.items.shape[axis] else ends[i]
-        index[axis] = slice(starts[i], end, step)
-    return [Content(x.items[tuple(index)], x.dtype)]
-
-
-@_evaluates("Split")
-def _split(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    x, axis = _first(args), attrs.get("axis", 0)
-    sizes = _axes(args, {"axes": attrs.get("split")})
-    if sizes is None:
-        return None
-    return [Content(p, x.dtype) for p in np.split(x.items, np.cumsum(sizes)[:-1], axis)]
-
-
-@_evaluates("Expand")
-def _expand(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    x, shape = _present(args)
-    sizes = [_number(d) for d in shape.items.flat]
-    if np.prod(sizes, dtype=float) * max(1, x.items.size) > LIMIT:
-        return None
-    return [Content(np.broadcast_to(x.items, np.broadcast_shapes(x.items.shape, tuple(sizes))), x.dtype)]
-
-
-@_evaluates("Tile")
-def _tile(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    x, repeats = _present(args)
-    counts = [_number(d) for d in repeats.items.flat]
-    if np.prod(counts, dtype=float) * max(1, x.items.size) > LIMIT:
-        return None
-    return [Content(np.tile(x.items, counts), x.dtype)]
-
-
-@_evaluates("Range")
+@evaluates("Range")
 def _range(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-    start, limit, delta = (_number(a.items.ravel()[0]) for a in _present(args))
+    start, limit, delta = (number(a.items.ravel()[0]) for a in present(args))
     if delta == 0 or len(range(start, limit, delta)) > LIMIT:
         return None
-    return [content(list(range(start, limit, delta)), _first(args).dtype)]
+    return [content(list(range(start, limit, delta)), first(args).dtype)]
 
 
 def _reduction(fn: Callable[[Any, Any, Facts], Any], empty: int) -> Evaluator:
     def evaluator(args: Args, attrs: dict[str, Any], facts: Facts, opset: int) -> list[Content] | None:
-        x, axes = _first(args), _axes(args, attrs)
+        x, axes = first(args), axes_of(args, attrs)
         if not axes:
             if attrs.get("noop_with_empty_axes", 0):
                 return [x]
@@ -377,7 +285,7 @@ def _reduction(fn: Callable[[Any, Any, Facts], Any], empty: int) -> Evaluator:
             parts = [np.take(items, i, axis) for i in range(items.shape[axis])]
             total = np.asarray(np.full(np.delete(items.shape, axis), empty, dtype=object), dtype=object)
             for part in parts:
-                total = _elementwise(lambda a, b: fn(a, b, facts), total, np.asarray(part, dtype=object))
+                total = elementwise(lambda a, b: fn(a, b, facts), total, np.asarray(part, dtype=object))
             items = np.expand_dims(total, axis) if keep else total
         return [Content(items, x.dtype)]
 
@@ -386,9 +294,3 @@ def _reduction(fn: Callable[[Any, Any, Facts], Any], empty: int) -> Evaluator:
 
 EVALUATORS["ReduceSum"] = _reduction(lambda a, b, f: a + b, 0)
 EVALUATORS["ReduceProd"] = _reduction(lambda a, b, f: a * b, 1)
-
-
-def split_sizes(size: Dim, parts: int) -> list[Dim]:
-    """How Split with ``num_outputs`` cuts: equal chunks rounded up, the last one smaller."""
-    chunk = ceildiv(size, parts)
-    return [chunk] * (parts - 1) + [size - chunk * (parts - 1)]

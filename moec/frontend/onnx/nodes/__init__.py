@@ -1,5 +1,33 @@
 """Handlers by family. Importing this package fills the table."""
 
-from moec.frontend.onnx.nodes import elementwise, index, matmul, norm, reduce, sequence, shape, source
+from moec.frontend.onnx.nodes import (
+    attention,
+    cache,
+    conv,
+    elementwise,
+    experts,
+    index,
+    matmul,
+    norm,
+    quantised,
+    reduce,
+    sequence,
+    shape,
+    source,
+)
 
-__all__ = ["elementwise", "index", "matmul", "norm", "reduce", "sequence", "shape", "source"]
+__all__ = [
+    "attention",
+    "cache",
+    "conv",
+    "elementwise",
+    "experts",
+    "index",
+    "matmul",
+    "norm",
+    "quantised",
+    "reduce",
+    "sequence",
+    "shape",
+    "source",
+]

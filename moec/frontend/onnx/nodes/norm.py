@@ -29,3 +29,21 @@ def _rms_norm(op: Op) -> Value:
     if op.axis(x.type.rank, -1) != x.type.rank - 1:
         raise ValueError("normalisation over more than the last axis is not supported")
     return op.emit("rms_norm", x, op.value(1), eps=float(op.attr("epsilon", 1e-5)))
+
+
+@onnx_op("SkipSimplifiedLayerNormalization", domain="com.microsoft", last=1)
+def _skip_rms_norm(op: Op) -> list[Value | None]:
+    """The norm of x + skip (+ bias), its mean and inverse deviation where they are named, and that sum."""
+    total = op.emit("add", op.value(0), op.value(1))
+    if op.has(3):
+        total = op.emit("add", total, op.value(3))
+    eps = float(op.attr("epsilon", 1e-5))
+    y = op.emit("rms_norm", total, op.value(2), eps=eps)
+    axes = (total.type.rank - 1,)
+    named = [i < len(op.node.outputs) and bool(op.node.outputs[i]) for i in (1, 2)]
+    mean = op.emit("reduce_mean", total, axes=axes, keepdims=True) if named[0] else None
+    deviation = None
+    if named[1]:
+        square = op.emit("reduce_mean", op.emit("mul", total, total), axes=axes, keepdims=True)
+        deviation = op.emit("rsqrt", op.emit("add", square, op.context.scalar(eps, total.type.dtype)))
+    return [y, mean, deviation, total]

@@ -8,7 +8,8 @@ import numpy as np
 
 from moec.frontend.onnx.context import Op, Tensor, axes_of, normal_axis
 from moec.frontend.onnx.nodes.broadcasting import reshaped
-from moec.frontend.onnx.shape_eval import content, split_sizes
+from moec.frontend.onnx.shape_eval import content
+from moec.frontend.onnx.shape_layout import split_sizes
 from moec.frontend.onnx.table import onnx_op
 from moec.ir.graph import Value
 from moec.ir.symbol import Dim, Shape, ceildiv, exact_div, floordiv

@@ -1,0 +1,125 @@
+"""Quantised products and tables: dynamic 8-bit quantisation, and onnxruntime's block-quantised weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from moec.frontend.onnx.context import Op
+from moec.frontend.onnx.nodes.matmul import product
+from moec.frontend.onnx.table import onnx_op
+from moec.ir.data import ArrayData
+from moec.ir.graph import Value
+from moec.ir.types import F32, I32, U8, DType
+
+MS = "com.microsoft"
+
+
+def unpack(packed: np.ndarray, bits: int) -> np.ndarray:
+    """Unsigned numbers of ``bits`` (4 or 8) along the last dimension, the low half of a byte first."""
+    if bits == 8:
+        return packed
+    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
+
+
+def dequantised(packed: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, bits: int, block: int) -> np.ndarray:
+    """(q - zero) * scale with one scale per ``block`` elements of the last dimension; zero is half the range if absent.
+
+    packed [..., K * bits / 8] u8, scales [..., ceil(K / block)]; the result [..., K] has the scales' dtype.
+    """
+    numbers = unpack(packed, bits).astype(np.float32)
+    count = scales.shape[-1]
+    zero = np.full(scales.shape, 2.0 ** (bits - 1), np.float32)
+    if zeros is not None:
+        zero = unpack(zeros, bits)[..., :count].astype(np.float32)
+    width = numbers.shape[-1]
+    spread = [np.repeat(a.astype(np.float32), block, axis=-1)[..., :width] for a in (scales, zero)]
+    return np.asarray((numbers - spread[1]) * spread[0], scales.dtype)
+
+
+def weight(op: Op, array: np.ndarray, name: str, dtype: DType) -> Value:
+    """The numbers as a weight node."""
+    data = ArrayData(np.ascontiguousarray(array, dtype.carrier), dtype)
+    return op.emit("weight", name=name, data=data, dtype=dtype, shape=data.shape)
+
+
+@onnx_op("MatMulNBits", domain=MS, last=1)
+def _matmul_nbits(op: Op) -> Value:
+    bits, block, k, n = (int(op.attr(a, 0)) for a in ("bits", "block_size", "K", "N"))
+    if bits not in (4, 8):
+        raise ValueError(f"{bits}-bit weights are not supported, 4 and 8 are")
+    if op.has(4):
+        raise ValueError("the g_idx input is not supported")
+    packed = op.numbers(1, "the quantised weight").reshape(n, -1)
+    scales = op.numbers(2, "the scales").reshape(n, -1)
+    zeros = op.numbers(3, "the zero points").reshape(n, -1) if op.has(3) else None
+    dense = dequantised(packed, scales, zeros, bits, block)[:, :k]
+    w = weight(op, dense, op.node.inputs[1], op.dtype(0))
+    y = product(op, op.value(0), w, False, True)
+    return op.emit("add", y, op.value(5)) if op.has(5) else y
+
+
+@onnx_op("GatherBlockQuantized", domain=MS, last=1)
+def _gather_block(op: Op) -> Value:
+    bits, block = int(op.attr("bits", 4)), int(op.attr("block_size", 128))
+    packed, scales = op.numbers(0, "the quantised table"), op.numbers(2, "the scales")
+    rank = packed.ndim
+    if packed.dtype != np.uint8 or op.axis(rank, 1, "quantize_axis") != rank - 1 or op.axis(rank, 0, "gather_axis"):
+        raise ValueError(
+            "only u8 tables that are quantised along the last axis and gathered along the first are supported"
+        )
+    zeros = op.numbers(3, "the zero points") if op.has(3) else None
+    dense = dequantised(packed, scales, zeros, bits, block)
+    table = weight(op, dense, op.node.inputs[0], op.dtype(2))
+    return op.emit("gather", table, op.value(1), axis=0)
+
+
+@onnx_op("DynamicQuantizeLinear", first=11, last=11)
+def _dynamic_quantize(op: Op) -> list[Value]:
+    """u8 of x over its own range widened to hold 0: scale = range / 255, zero = round(-min / scale)."""
+    x, context = op.value(0), op.context
+    axes = tuple(range(x.type.rank))
+    zero, top = context.scalar(0.0, F32), context.scalar(255.0, F32)
+    low = op.emit("minimum", op.emit("reduce_min", x, axes=axes, keepdims=False), zero)
+    high = op.emit("maximum", op.emit("reduce_max", x, axes=axes, keepdims=False), zero)
+    scale = op.emit("div", op.emit("sub", high, low), top)
+    exact = op.emit("div", op.emit("sub", zero, low), scale)
+    point = op.emit("round", op.emit("minimum", op.emit("maximum", exact, zero), top))
+    moved = op.emit("add", op.emit("round", op.emit("div", x, scale)), point)
+    clipped = op.emit("minimum", op.emit("maximum", moved, zero), top)
+    return [op.emit("cast", clipped, to=U8), scale, op.emit("cast", point, to=U8)]
+
+
+@onnx_op("MatMulInteger", first=10, last=10)
+def _matmul_integer(op: Op) -> Value:
+    a, b = (op.emit("cast", op.value(i), to=I32) for i in (0, 1))
+    if op.has(2):
+        a = op.emit("sub", a, _aligned(op, 2, a, row=True))
+    if op.has(3):
+        b = op.emit("sub", b, _aligned(op, 3, b, row=False))
+    return product(op, a, b, False, False)
+
+
+def _aligned(op: Op, index: int, matrix: Value, row: bool) -> Value:
+    """A zero point of rank 0, one a row of the left or one a column of the right operand, as i32 that broadcasts."""
+    point = op.emit("cast", op.value(index), to=I32)
+    if point.type.rank == 1 and row and point.type.dims[0] != 1:
+        return op.emit("reshape", point, shape=(*point.type.dims, 1))
+    return point
+
+
+@onnx_op("DequantizeLinear", first=10, last=25)
+def _dequantize(op: Op) -> Value:
+    x, scale = op.value(0), op.value(1)
+    if op.attr("block_size", 0):
+        raise ValueError("blocked dequantisation is not supported")
+    difference = op.emit("cast", x, to=I32)
+    axis = op.axis(max(x.type.rank, 1), 1) if scale.type.rank == 1 and scale.type.dims[0] != 1 else None
+
+    def placed(v: Value) -> Value:
+        if axis is None:
+            return op.emit("reshape", v, shape=())
+        return op.emit("reshape", v, shape=(v.type.dims[0], *(1,) * (x.type.rank - axis - 1)))
+
+    if op.has(2):
+        difference = op.emit("sub", difference, placed(op.emit("cast", op.value(2), to=I32)))
+    return op.emit("mul", op.emit("cast", difference, to=scale.type.dtype), placed(scale))
