@@ -66,8 +66,8 @@ def _rms_norm(weighted: bool) -> Rule:
         exactness="reassociated",
         why=WHY,
         operands={"x": "[*B, D]", **({"weight": "[D]"} if weighted else {})},
-        cases=["x: [3, 8]; " + ("weight: [8]; " if weighted else "") + "eps = 0.001"],
-        near=[near("not computed", "x: f64[3, 8]; " + ("weight: f64[8]; " if weighted else "") + "eps = 0.001")],
+        cases=["x: [3, 8]; " + ("weight: [8]; " if weighted else "") + "eps = 0.0009765625"],
+        near=[near("not computed", "x: f64[3, 8]; " + ("weight: f64[8]; " if weighted else "") + "eps = 0.0009765625")],
     )
     def rows_rms_norm(x: Term, *weight: Term, eps: float) -> Iterator[Any]:
         yield T.rms_norm(x, weight[0] if weight else None, eps=eps)
@@ -86,11 +86,11 @@ def _layer_norm(operands: Sequence[str]) -> Rule:
         "-".join(["rows-layer-norm", *operands]),
         exactness="reassociated",
         why=WHY,
-        operands={"x": "[*B, D]", **{name: "[D]" for name in operands}},
-        cases=[f"x: [3, 8]; {sizes}eps = 0.001; axis = 1"],
+        operands={"x": "[*B, D]", **dict.fromkeys(operands, "[D]")},
+        cases=[f"x: [3, 8]; {sizes}eps = 0.0009765625; axis = 1"],
         near=[
-            near("not the last", f"x: [8, 8]; {sizes}eps = 0.001; axis = 0"),
-            near("not computed", f"x: f64[3, 8]; {sizes.replace(': [', ': f64[')}eps = 0.001; axis = 1"),
+            near("not the last", f"x: [8, 8]; {sizes}eps = 0.0009765625; axis = 0"),
+            near("not computed", f"x: f64[3, 8]; {sizes.replace(': [', ': f64[')}eps = 0.0009765625; axis = 1"),
         ],
     )
     def rows_layer_norm(x: Term, *rest: Term, eps: float, axis: int) -> Iterator[Any]:
