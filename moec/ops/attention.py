@@ -37,7 +37,7 @@ def allowed(queries: int, keys: int, causal: bool, offset: int, window: int | No
 class Attention:
     """softmax(scale q k^T + mask) v per head; query head n reads key/value head n // (N / M).
 
-    ``mask`` broadcasts to [B, N, S, T]: bool (True attends) or added to the scores. ``causal`` and ``window`` count from
+    ``mask`` broadcasts to [B, N, S, T]: bool (True attends) or added to scores. ``causal`` and ``window`` count with
     query i standing at key position i + offset. ``softcap`` c makes scores c tanh(scores / c) before masking.
     ``sinks`` gives each head one more score that takes part in the softmax and is then dropped (GPT-OSS). A row with no
     key to attend is 0 or NaN as ``empty_rows`` says. Scores, softmax and sums in f32.

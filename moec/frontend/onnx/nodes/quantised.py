@@ -9,6 +9,7 @@ from moec.frontend.onnx.nodes.matmul import product
 from moec.frontend.onnx.table import onnx_op
 from moec.ir.data import ArrayData
 from moec.ir.graph import Value
+from moec.ir.symbol import ceildiv
 from moec.ir.types import F32, I32, U8, DType
 
 MS = "com.microsoft"
@@ -54,8 +55,32 @@ def _matmul_nbits(op: Op) -> Value:
     zeros = op.numbers(3, "the zero points").reshape(n, -1) if op.has(3) else None
     dense = dequantised(packed, scales, zeros, bits, block)[:, :k]
     w = weight(op, dense, op.node.inputs[1], op.dtype(0))
-    y = product(op, op.value(0), w, False, True)
+    x = op.value(0)
+    if op.attr("accuracy_level", 0) == 4:
+        x = _through_int8(op, x, block)
+    y = product(op, x, w, False, True)
     return op.emit("add", y, op.value(5)) if op.has(5) else y
+
+
+def _through_int8(op: Op, x: Value, block: int) -> Value:
+    """x rounded to 8 bits with one scale (largest magnitude / 127) per ``block`` elements of the last dimension.
+
+    This is what accuracy_level 4 lets onnxruntime do to activations before it multiplies integers.
+    """
+    *lead, width = x.type.dims
+    count = ceildiv(width, block)
+    last = x.type.rank - 1
+    padded = count * block - width
+    if padded != 0:
+        x = op.emit("pad", x, before=(0,) * last + (0,), after=(0,) * last + (padded,), value=0.0)
+    blocks = op.emit("reshape", x, shape=(*lead, count, block))
+    largest = op.emit("reduce_max", op.emit("abs", blocks), axes=(last + 1,), keepdims=True)
+    scale = op.emit("div", largest, op.context.scalar(127.0, x.type.dtype))
+    zero = op.context.scalar(0.0, x.type.dtype)
+    safe = op.emit("select", op.emit("eq", scale, zero), op.context.scalar(1.0, x.type.dtype), scale)
+    blocks = op.emit("mul", op.emit("round", op.emit("div", blocks, safe)), safe)
+    whole = op.emit("reshape", blocks, shape=(*lead, count * block))
+    return whole if padded == 0 else op.emit("slice", whole, axis=last, start=0, stop=width, step=1)
 
 
 @onnx_op("GatherBlockQuantized", domain=MS, last=1)
