@@ -55,7 +55,7 @@ class Tile:
             "Cast": self._cast, "Duplicate": self._duplicate, "Spread": self._spread, "Brcb": self._brcb,
             "RowSum": self._reduce, "RowMax": self._reduce, "RowMin": self._reduce, "Compare": self._compare,
             "CompareScalar": self._compare, "Select": self._select, "SelectScalar": self._select, "And": self._logic,
-            "Or": self._logic, "Not": self._logic, "Even": self._gather, "Odd": self._gather, "Move": self._move,
+            "Or": self._logic, "Not": self._logic, "Even": self._gather, "Odd": self._gather,
         }.get(s.name)  # fmt: skip
         if special:
             special(s)
@@ -70,6 +70,8 @@ class Tile:
 
     def elements(self, v: Val) -> Scalar:
         """How many elements work on ``v``'s form covers."""
+        if v.form == "double":
+            return binary("*", self.count, 2)
         return {"full": self.count, "row": self.width, "col": self.col_count}[v.form]
 
     def number(self, s: Step) -> Scalar:
@@ -88,11 +90,6 @@ class Tile:
 
     def _duplicate(self, s: Step) -> None:
         self.k.fill(self.place(s.dst), self.number(s), self.elements(s.dst))
-
-    def _move(self, s: Step) -> None:
-        count = self.elements(s.dst)
-        per = 32 // (2 if s.dst.dtype in ("f16", "bf16") else 1 if s.dst.dtype == "u8" else 4)
-        self.k.op("DataCopy", self.place(s.dst), self.place(s.srcs[0]), count=binary("*", ceildiv(count, per), per))
 
     def _compare(self, s: Step) -> None:
         count = binary("*", ceildiv(self.elements(s.dst), LANES), LANES)
@@ -114,7 +111,7 @@ class Tile:
         """Every second element of a tile twice as wide."""
         self.k.v(
             "GatherMask", self.place(s.dst), self.place(s.srcs[0]), pattern=1 if s.name == "Even" else 2, reduceMode=True,
-            mask=binary("*", self.elements(s.dst), 2), src0BlockStride=1, repeatTimes=1, src0RepeatStride=0, src1RepeatStride=0,
+            mask=self.elements(s.srcs[0]), src0BlockStride=1, repeatTimes=1, src0RepeatStride=0, src1RepeatStride=0,
         )  # fmt: skip
 
     # -- forms against one another
@@ -212,16 +209,16 @@ class Tile:
         kind, src = s.name[3:], s.srcs[0]
         row = self.pitch // BLOCK
         if self.narrow and isinstance(self.cols, int) and self.cols <= LANES:
-            self._whole(kind, self.place(s.dst), self.place(src), self.cols, row)
+            self.whole(kind, self.place(s.dst), self.place(src), self.cols, row)
             return
         acc = self.scratch(s)
         if self.narrow:
             self._fold_narrow(kind, acc, src)
         else:
             self._fold_wide(kind, acc, src)
-        self._whole(kind, self.place(s.dst), acc, LANES, BLOCK)
+        self.whole(kind, self.place(s.dst), acc, LANES, BLOCK)
 
-    def _whole(self, kind: str, dst: LocalRef, src: LocalRef, mask: Scalar, stride: Scalar) -> None:
+    def whole(self, kind: str, dst: LocalRef, src: LocalRef, mask: Scalar, stride: Scalar) -> None:
         self.k.v(
             WHOLE[kind], dst, src, mask=mask, repeatTime=self.rows, dstRepStride=1, srcBlkStride=1, srcRepStride=stride
         )
@@ -256,7 +253,15 @@ class Tile:
 
     def _fold_wide(self, kind: str, acc: LocalRef, src: Val) -> None:
         """acc[row, 64], every row folded by one instruction that accumulates into the same 64 lanes."""
+        self.clear(kind, acc)
+        self.accumulate(kind, acc, src)
+
+    def clear(self, kind: str, acc: LocalRef) -> None:
+        """The neutral element in 64 lanes a row."""
         self.k.fill(acc, NEUTRAL[kind], binary("*", self.rows, LANES))
+
+    def accumulate(self, kind: str, acc: LocalRef, src: Val) -> None:
+        """Folds the rows of ``src`` into what ``acc`` already holds."""
 
         def emit(r: Scalar, j: Scalar, mask: Scalar, repeat: Scalar, down: bool) -> None:
             to = acc[binary("*", r, LANES)]
