@@ -27,7 +27,7 @@ def synchronise(kernel: Kernel) -> Kernel:
     """``kernel`` (written without synchronisation) with the flags and barriers its witnesses show to be needed."""
     if not kernel.witnesses:
         raise ValueError(f"kernel {kernel.name} has no witness to check its synchronisation with")
-    needed = _minimal(kernel, candidates(kernel))
+    needed = _within_ids(_minimal(kernel, candidates(kernel)))
     done, _ = insert(kernel, needed, _allocate(kernel, needed))
     wrong = check(done)
     if wrong:
@@ -69,6 +69,42 @@ def _order(s: Sync, i: int) -> tuple[int, int, int]:
     return (0 if s.carried and s.slots == 1 else 1 if s.carried else 2, len(s.block), i)
 
 
+def _within_ids(syncs: Sequence[Sync]) -> list[Sync]:
+    """``syncs`` with neighbours of one pipe pair joined until the pair's event ids suffice, or nothing can be joined.
+
+    A joint flag is raised after the later of the two statements and awaited before the earlier of the two.
+    """
+    out = list(syncs)
+    for pair in sorted({(s.src, s.dst) for s in out if not s.is_barrier}):
+        while sum(s.slots for s in out if (s.src, s.dst) == pair) > EVENT_IDS:
+            mine = [i for i, s in enumerate(out) if (s.src, s.dst) == pair]
+            options = [
+                (_loss(joint, out[i]) + _loss(joint, out[j]), i, j, joint)
+                for n, i in enumerate(mine)
+                for j in mine[n + 1 :]
+                if (joint := _join(out[i], out[j])) is not None
+            ]
+            if not options:
+                break
+            _, i, j, joint = min(options, key=lambda o: o[:3])
+            out[i] = joint
+            del out[j]
+    return out
+
+
+def _loss(joint: Sync, one: Sync) -> int:
+    """By how many statements ``joint`` is raised later and awaited earlier than ``one`` was."""
+    return joint.after - one.after + one.before - joint.before
+
+
+def _join(a: Sync, b: Sync) -> Sync | None:
+    """One flag that does the work of both, where there is one."""
+    if (a.block, a.carried, a.slot, a.slots) != (b.block, b.carried, b.slot, b.slots):
+        return None
+    after, before = max(a.after, b.after), min(a.before, b.before)
+    return replace(a, after=after, before=before) if a.carried or after < before else None
+
+
 def _allocate(kernel: Kernel, syncs: Sequence[Sync]) -> list[int]:
     """The first event id of each sync."""
     bases: list[int] = []
@@ -81,20 +117,22 @@ def _allocate(kernel: Kernel, syncs: Sequence[Sync]) -> list[int]:
             bases.append(top)
             used[s.src, s.dst] = top + s.slots
         else:
-            bases.append(_share(kernel, syncs[: i + 1], bases))
+            bases.append(_share(kernel, syncs, bases))
     return bases
 
 
 def _share(kernel: Kernel, syncs: Sequence[Sync], bases: Sequence[int]) -> int:
-    """An id for the last of ``syncs`` that another of its pair has, where no set can overtake a wait."""
-    for base in range(EVENT_IDS - syncs[-1].slots + 1):
-        trial, _ = insert(kernel, syncs, [*bases, base])
+    """An id for the first of ``syncs`` without one that another of its pair has, where no set can overtake a wait."""
+    mine, rest = syncs[len(bases)], syncs[len(bases) + 1 :]
+    later = [EVENT_IDS + sum(s.slots for s in rest[:i]) for i in range(len(rest))]  # numbers of their own for now
+    for base in range(EVENT_IDS - mine.slots + 1):
+        trial, _ = insert(kernel, syncs, [*bases, base, *later])
         flags = [v for v in check(trial) if v.what.startswith(("flag", "wait"))]
         if not flags:
             return base
     raise Refusal(
         Problem(
-            f"kernel {kernel.name} needs more than {EVENT_IDS} events between {syncs[-1].src} and {syncs[-1].dst}",
+            f"kernel {kernel.name} needs more than {EVENT_IDS} events between {mine.src} and {mine.dst}",
             Where(node=", ".join(kernel.source)),
             "use fewer independent buffers or split the kernel",
         )
