@@ -177,7 +177,7 @@ def _merge(into: list[int], other: Sequence[int]) -> None:
             into[i] = x
 
 
-SAMPLE = 4
+SAMPLE = 2
 """Iterations of a long loop that a check looks at, besides the last two."""
 
 

@@ -141,7 +141,7 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
     return {
         "program": program,
         "soc": soc,
-        "kernels": [{"name": k.name, "types": ", ".join(["void *"] * (len(k.params) + 1))} for k in program.kernels],
+        "kernels": [{"name": k.name} for k in program.kernels],
         "launches": len(program.launches()),
         "symbols": [
             {"name": s, "cpp": c, "lo": program.symbols[s][0], "hi": program.symbols[s][1]} for s, c in cpp.items()
