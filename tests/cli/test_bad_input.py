@@ -1,4 +1,4 @@
-"""Input that cannot be taken: exit 1 with what, where and what to do, all at once, nothing left behind, no traceback."""
+"""Input that cannot be taken: exit 1 with what, where and what to do, all at once, nothing left, no traceback."""
 
 from __future__ import annotations
 

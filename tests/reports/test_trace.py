@@ -1,0 +1,42 @@
+"""``trace.json`` and ``schedule.json`` against a schedule worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+from schedules import small_schedule
+
+from moec.report.schedule import schedule_json
+from moec.report.trace import trace
+
+
+def test_kernels_follow_each_other_on_the_device_track() -> None:
+    events = [e for e in trace(small_schedule())["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
+    assert [(e["name"], e["ts"], e["dur"]) for e in events] == [("router_matmul", 0.0, 3.0), ("gating", 3.0, 2.5)]
+
+
+def test_instructions_stand_on_their_pipe_after_the_launch() -> None:
+    document = trace(small_schedule())
+    tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}
+    spans = [e for e in document["traceEvents"] if e["ph"] == "X" and e["pid"] == 2]
+    found = [(tracks[2, e["tid"]], e["name"], e["ts"], e["dur"]) for e in spans]
+    assert found == [
+        ("MTE2", "DataCopy", 2.0, pytest.approx(0.9)),
+        ("M", "Mmad", 2.75, pytest.approx(0.25)),
+        ("V", "Sort32", 5.0, pytest.approx(0.5)),
+    ]
+
+
+def test_every_event_lies_within_the_schedule() -> None:
+    schedule = small_schedule()
+    for event in trace(schedule)["traceEvents"]:
+        if event["ph"] == "X":
+            assert event["ts"] >= 0 and event["ts"] + event["dur"] <= schedule.us + 1e-9
+
+
+def test_schedule_json_holds_the_figures() -> None:
+    document = schedule_json(small_schedule())
+    assert (document["us"], document["cycles"], document["sizes"]) == (5.5, 1500, {"T": 4})
+    first, second = document["kernels"]
+    assert (first["start_us"], second["start_us"]) == (0.0, 3.0)
+    assert first["busy"] == {"MTE2": 0.9, "M": 0.25} and first["bound"] == "MTE2" and first["blocks"] == 24
+    assert first["nodes"] == ["m.onnx:3 MatMul"]
