@@ -16,14 +16,16 @@ import ml_dtypes
 import numpy as np
 
 from moec import eval as reference
+from moec.diagnostics import CheckFailed, Refusal
+from moec.diagnostics import Refusal
 from moec.ir.graph import NOWHERE, Graph, Module
-from moec.ir.symbol import Dim, evaluate, symbols_of
+from moec.ir.symbol import Dim, Expr, evaluate, symbols_of
 from moec.ir.types import DType, TensorType
 from moec.rewrite.case import Case
 from moec.rewrite.engine import Outcome, build_terms, rewrite
 from moec.rewrite.match import Match, Missed, match_at
 from moec.rewrite.rule import Rule
-from moec.rewrite.term import Term
+from moec.rewrite.term import NoMatch, Term
 
 Arrays = dict[str, np.ndarray]
 WITNESS_ELEMENTS = 1 << 16
@@ -203,17 +205,30 @@ class Witness:
 
     def evaluate(self, match: Match, types: dict[str, TensorType]) -> str:
         names = {s for t in types.values() for d in t.dims for s in symbols_of(d)}
+        names |= {s for v in match.attrs.values() for s in _symbols(v)}
         env = {name: 3 + zlib.crc32(name.encode()) % 5 for name in sorted(names)}
+        sizes = {n: TensorType(t.dtype, tuple(evaluate(d, env) for d in t.dims)) for n, t in types.items()}
+        if any(_elements(t.dims) > WITNESS_ELEMENTS or any(d < 0 for d in t.dims) for t in sizes.values()):  # type: ignore[operator]
+            return ""
         try:
-            sizes = {n: TensorType(t.dtype, tuple(evaluate(d, env) for d in t.dims)) for n, t in types.items()}
-        except (KeyError, ZeroDivisionError):
-            return ""
-        if any(_elements(t.dims) > WITNESS_ELEMENTS for t in sizes.values()):
-            return ""
-        inputs = draw(sizes, self.seed, False)
-        sides = [module_of(terms, types) for terms in (match.instance.before, match.instance.after)]
-        old, new = (reference.run(m, inputs) for m in sides)
-        return compare(match.rule, old, new, False)
+            instance = match.rule.instantiate(sizes, {k: _concrete(v, env) for k, v in match.attrs.items()})
+            inputs = draw(sizes, self.seed, False)
+            old = reference.run(module_of(instance.before, sizes), inputs)
+        except (NoMatch, Refusal, CheckFailed):
+            return ""  # sizes that depend on one another cannot be chosen freely; the check of the whole module covers them
+        return compare(match.rule, old, reference.run(module_of(instance.after, sizes), inputs), False)
+
+
+def _symbols(value: Any) -> list[str]:
+    if isinstance(value, tuple):
+        return [s for v in value for s in _symbols(v)]
+    return list(symbols_of(value)) if isinstance(value, Expr) else []
+
+
+def _concrete(value: Any, env: Mapping[str, int]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_concrete(v, env) for v in value)
+    return evaluate(value, env) if isinstance(value, Expr) else value
 
 
 def _elements(shape: Sequence[Dim]) -> int:
