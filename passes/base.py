@@ -250,8 +250,8 @@ class PassManager:
     """Runs ``passes`` in order on a module and verifies it before the first and after each.
 
     ``before`` and ``after`` are called around each pass with its number (from 1): printing the IR, checking, progress.
-    A violation after a pass, an exception in it, or a ``CheckFailed`` from a hook becomes a CheckFailed that names the
-    pass by number and spec; a Refusal passes through. The module is then as the failing pass left it.
+    A violation after a pass, an exception in it, or a diagnosis by an ``after`` hook becomes a CheckFailed that names
+    the pass by number and spec; a pass's own Refusal passes through. The module is then as the failing pass left it.
     """
 
     passes: Sequence[Pass]
@@ -280,16 +280,23 @@ class PassManager:
             for before in self.before:
                 before(number, each, module)
             result = each.run(module, context)
-            verify(module)
-            for after in self.after:
-                after(number, each, module, result)
         except CheckFailed as failure:
-            raise CheckFailed([Problem(f"{blame}: {p.what}", p.where, p.todo) for p in failure.problems]) from failure
+            raise _blamed(failure, blame) from failure
         except Diagnosis:
             raise
         except Exception as error:
             raise CheckFailed(f"{blame} failed with {type(error).__name__}: {error}") from error
+        try:
+            verify(module)
+            for after in self.after:
+                after(number, each, module, result)
+        except Diagnosis as failure:
+            raise _blamed(failure, f"after {blame}") from failure
         return result
+
+
+def _blamed(failure: Diagnosis, blame: str) -> CheckFailed:
+    return CheckFailed([Problem(f"{blame}: {p.what}", p.where, p.todo) for p in failure.problems])
 
 
 DEFAULT_PIPELINE = "canonicalise,fold,cse,dce,recover-moe,expand-moe,fuse-gating,fuse-vector,dce"

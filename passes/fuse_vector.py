@@ -246,7 +246,7 @@ class _BodyNames:
 
 def _outline(group: _Group, graph: Graph, module: Module, names: _BodyNames, result: Result) -> None:
     """Replace the group by one ``fused`` node."""
-    outputs = group.outputs()
+    group, outputs = _group_from(group.nodes), group.outputs()  # its inputs may by now be results of other kernels
     fn = names.function(_body(group, outputs))
     origin = merged_origin(group.nodes, FuseVector.name)
     made = Builder(graph, group.nodes[0], origin).call(module, fn, *group.inputs, op="fused")

@@ -215,7 +215,7 @@ class Witness:
             inputs = draw(sizes, self.seed, False)
             old = reference.run(module_of(instance.before, sizes), inputs)
         except (NoMatch, Refusal, CheckFailed):
-            return ""  # sizes that depend on one another cannot be chosen freely; the check of the whole module covers them
+            return ""  # sizes that hang together cannot be chosen freely; the check of the whole module covers them
         return compare(match.rule, old, reference.run(module_of(instance.after, sizes), inputs), False)
 
 
