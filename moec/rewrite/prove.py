@@ -17,7 +17,6 @@ import numpy as np
 
 from moec import eval as reference
 from moec.diagnostics import CheckFailed, Refusal
-from moec.diagnostics import Refusal
 from moec.ir.graph import NOWHERE, Graph, Module
 from moec.ir.symbol import Dim, Expr, evaluate, symbols_of
 from moec.ir.types import DType, TensorType
