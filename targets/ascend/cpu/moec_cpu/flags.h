@@ -63,6 +63,27 @@ inline void set_event(AscendC::HardEvent e, int id, Site site)
     n.count += 1;
 }
 
+/// Flags whose wait a mask left out. The wait's hazard is looked for first; the flag itself counts as left set at the end.
+struct Unwaited {
+    uint32_t launch;
+    int core;
+    AscendC::HardEvent event;
+    int id;
+    Site site;
+};
+inline std::vector<Unwaited> g_unwaited;
+
+inline void leave_unwaited(Core& c, AscendC::HardEvent e, int id)
+{
+    Event& ev = event_at(c, e, id, g_running.last, "WaitFlag");
+    if (!ev.set) return;
+    ev.set = false;
+    for (const Unwaited& u : g_unwaited) {
+        if (u.launch == g_launch && u.core == c.id && u.event == e && u.id == id) return;
+    }
+    g_unwaited.push_back({g_launch, c.id, e, id, ev.site});
+}
+
 inline void wait_event(AscendC::HardEvent e, int id, Site site)
 {
     Core& c = core(site);
@@ -70,7 +91,7 @@ inline void wait_event(AscendC::HardEvent e, int id, Site site)
     g_running.last = site;
     if (foreign_event(c, info)) return;
     if (masked("wait", site)) {
-        event_at(c, e, id, site, "WaitFlag").set = false;
+        leave_unwaited(c, e, id);
         return;
     }
     Event& ev = event_at(c, e, id, site, "WaitFlag");
@@ -101,6 +122,11 @@ inline void barrier(pipe_t pipe, Site site)
 
 inline void check_core_end(Core& c)
 {
+    for (const Unwaited& u : g_unwaited) {
+        if (u.launch != g_launch || u.core != c.id) continue;
+        refuse(u.site, "flag left set at the end",
+               fmt("SetFlag<%s>(%d) has no WaitFlag; the next kernel would take it for its own", event_info(u.event).name, u.id));
+    }
     for (int e = 0; e < static_cast<int>(AscendC::HardEvent::MAX); ++e) {
         for (int id = 0; id < 8; ++id) {
             const Event& ev = c.events[e][id];
