@@ -37,14 +37,15 @@ def parse_sizes(settings: Iterable[str]) -> dict[str, int]:
 
 
 def symbol_bounds(module: Module) -> dict[str, Bounds]:
-    """Every symbol in the types of the inputs or declared by the module, with its bounds, in order of appearance."""
+    """Every symbol in the types of the inputs, with its bounds, in order of appearance.
+
+    Other symbols of a module stand for sizes that only the data tells (how many elements are not zero).
+    """
     table: dict[str, Bounds] = {}
     for value in module.main.inputs:
         for dim in value.type.shape or ():
             for name in symbols_of(dim):
                 table.setdefault(name, module.symbols.get(name, DEFAULT_BOUND))
-    for name, bounds in module.symbols.items():
-        table.setdefault(name, bounds)
     return table
 
 

@@ -21,6 +21,8 @@ MOST_RANKS = 300
 
 ROW, HEIGHT, GAP, CHARACTER = 62.0, 38.0, 18.0, 7.2
 HIDDEN = ("source",)
+LEAST_SCALE = 0.6
+"""A drawing wider than the page shrinks this far, then scrolls."""
 
 
 @dataclass
@@ -87,10 +89,19 @@ def _hidden(node: Node) -> bool:
 
 
 def _ranks(graph: Graph, nodes: list[Node]) -> dict[Node, int]:
+    """Longest paths from the inputs; what depends on constants only stands just above its first reader."""
     ranks: dict[Node, int] = {}
+    inputs = set(graph.inputs)
+    afloat: dict[Node, int] = {}
     for n in nodes:
-        above = [ranks[v.producer] for v in n.operands if v is not None and v.producer in ranks]
+        operands = [v for v in n.operands if v is not None]
+        above = [ranks[v.producer] for v in operands if v.producer in ranks]
         ranks[n] = max(above, default=0) + 1
+        if not any(v in inputs or (v.producer in ranks and v.producer not in afloat) for v in operands):
+            afloat[n] = ranks[n]
+    for n in reversed(afloat):
+        readers = [ranks[user] for v in n.results for user in v.uses if user in ranks]
+        ranks[n] = max(ranks[n], min(readers, default=1) - 1)
     return ranks
 
 
@@ -121,7 +132,8 @@ def _svg(groups: list[_Group], edges: dict[tuple[int, int], int], ranks: int) ->
         parts.append(_box(groups[i], layout.boxes[k], y[groups[i].rank]))
     width, height = int(layout.width + 8), int(len(layout.ranks) * ROW - (ROW - HEIGHT) + 8)
     note = f"the first {MOST_RANKS} of {ranks} ranks" if ranks > MOST_RANKS else ""
-    head = f'<svg class="graph" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
+    shrink = f"width:min({width}px,max(100%,{width * LEAST_SCALE:.0f}px))"
+    head = f'<svg class="graph" viewBox="0 0 {width} {height}" style="{shrink}" role="img">'
     return Drawing(head + "".join(parts) + "</svg>", width, height, note)
 
 

@@ -48,14 +48,17 @@ def report(summary: Mapping[str, Any], before: Module, after: Module, schedule: 
     kernels = schedule.kernels if schedule is not None else ()
     pipes = [p for p in PIPES if any(k.busy.get(p) for k in kernels)]
     ops = sorted({*summary["ops"]["before"], *summary["ops"]["after"]})
+    drawings = [("as imported", _drawings(before)), ("after all passes", _drawings(after))]
     return template.render(
         s=summary,
-        drawings=[("as imported", _drawings(before)), ("after all passes", _drawings(after))],
+        drawings=drawings,
+        widest=max(d.width for _, functions in drawings for _, d in functions),
         timeline=timeline(schedule) if schedule is not None else "",
         kernels=[_row(k, max(x.us for x in kernels)) for k in kernels],
         pipes=pipes,
         ops=[(op, summary["ops"]["before"].get(op, 0), summary["ops"]["after"].get(op, 0)) for op in ops],
         nodes={when: sum(summary["ops"][when].values()) for when in ("before", "after")},
+        last_checks=[c for c in summary["checks"] if c["after"] == summary["checks"][-1]["after"]],
     )
 
 
