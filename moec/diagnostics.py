@@ -70,6 +70,10 @@ class Refusal(Diagnosis):
     """The input cannot be taken (exit code 1). ``Refusal("what", where, todo)`` or ``Refusal([Problem, ...])``."""
 
 
+class NoKernel(Refusal):
+    """Ops that the target has no kernel for. All that comes before kernels is still good."""
+
+
 class Usage(Diagnosis):
     """The command was called wrongly (exit code 2)."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from moec import sources, store
 from moec.artefacts import SUMMARY, check_output, output_folder
-from moec.diagnostics import Usage, suggest
+from moec.diagnostics import NoKernel, Usage, suggest
 from moec.ir.data import TensorData
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
@@ -188,8 +188,11 @@ def _passes(
 def _lower(
     machine: Target, module: Module, sizes: Mapping[str, int], folder: Path | None, stage: Stage
 ) -> tuple[Any, Schedule | None, list[str]]:
-    with stage("lowering to kernels"):
-        program = machine.lower(module, sizes)
+    try:
+        with stage("lowering to kernels"):
+            program = machine.lower(module, sizes)
+    except NoKernel as refusal:
+        return None, None, [str(p) for p in refusal.problems]
     if folder is not None:
         with stage("writing AscendC"):
             machine.emit(program, folder / "ascendc")

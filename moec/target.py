@@ -99,7 +99,7 @@ class Target(Protocol):
     def lower(self, module: Module, tune: Sizes) -> Any:
         """The program of ``module``: kernels, launches, buffers. ``tune`` says which sizes to choose tiles for.
 
-        Refusal lists every op that has no kernel and every tile that does not fit.
+        NoKernel lists every op that has none, Refusal every tile that does not fit.
         """
         ...
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
 from moec.codegen.program import Launch, Memset, Output, Program, Step, Tensor
-from moec.diagnostics import Problem, Refusal, Where
+from moec.diagnostics import NoKernel, Problem, Refusal, Where
 from moec.ir.data import TensorData
 from moec.ir.graph import Graph, Module, Node, Value
 from moec.ir.symbol import Bounds, Dim, bounds
@@ -54,10 +54,10 @@ def load_rules() -> None:
 
 
 def device_dtype(dtype: DType) -> str:
-    """The kernel IR's name of a layer dtype; bool is one byte. ValueError for what no kernel can hold."""
+    """The kernel IR's name of a layer dtype; bool is one byte. NoKernel for what no kernel can hold."""
     name = "u8" if dtype.name == "bool" else dtype.name
     if name not in ITEMSIZE:
-        raise ValueError(f"no kernel holds {dtype.name}")
+        raise NoKernel(f"no kernel holds {dtype.name}")
     return name
 
 
@@ -162,18 +162,23 @@ class Lowering:
         for i, value in enumerate(graph.inputs):
             name = value.name or f"in{i}"
             self._storage[value] = self._new(name, device_dtype(value.type.dtype), value.type.dims, "input", name)
+        missing: list[Problem] = []
         problems: list[Problem] = []
         for node in graph:
             rule = RULES.get(node.op)
             if rule is None:
-                problems.append(Problem(f"op '{node.op}' has no kernel", where(node)))
+                missing.append(Problem(f"op '{node.op}' has no kernel", where(node)))
                 continue
-            if problems:
+            if missing or problems:
                 continue  # only names are collected once something is missing
             try:
                 rule(self, node)
+            except NoKernel as refusal:
+                missing += [replace(p, where=where(node)) for p in refusal.problems]
             except Refusal as refusal:
                 problems += refusal.problems
+        if missing:
+            raise NoKernel(missing)
         if problems:
             raise Refusal(problems)
         return Program(
@@ -201,6 +206,9 @@ def where(node: Node) -> Where:
 
 
 def lower_module(module: Module, capacities: Capacities, tune: Mapping[str, int]) -> Program:
-    """The program of the module's main function. Refusal names every op without a kernel and every tile that does not fit."""
+    """The program of the module's main function.
+
+    NoKernel names every op without a kernel; Refusal every tile that does not fit.
+    """
     load_rules()
     return Lowering(module, capacities, tune).run(module.main)
