@@ -59,6 +59,7 @@ struct Core {
     AscendC::AtomicDtype atomic_type = AscendC::AtomicDtype::ATOMIC_NONE;
     int atomic_op = 0;  // 0 add, 1 max, 2 min
     bool hf32 = false;
+    float deq_scale = 1.0f;  // SetDeqScale
     Clock unit_mmad, unit_fix;  // unit flag: what the other side may rely on
     bool unit_ready = false;
     uint64_t gather_kept = 0;
