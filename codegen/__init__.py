@@ -1,1 +1,2 @@
-"""Kernel IR, tiling, lowering, synchronisation and emission: from the layer IR to AscendC projects. Imports no target."""
+"""Kernel IR, tiling, lowering, synchronisation and emission: from the layer IR to AscendC projects. Imports no
+target."""

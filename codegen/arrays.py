@@ -49,7 +49,8 @@ def sizes_of(manifest: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> d
 
 
 def write_inputs(manifest: Mapping[str, Any], arrays: Mapping[str, np.ndarray], folder: Path) -> None:
-    """Writes in.<name>.bin for every input and every weight without data; Refusal lists what is missing or of other dtype."""
+    """Writes in.<name>.bin for every input and every weight without data; Refusal lists what is missing or of other
+    dtype."""
     problems: list[Problem] = []
     needed = [*manifest["inputs"], *(w for w in manifest["weights"] if w["offset"] is None)]
     for e in needed:

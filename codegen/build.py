@@ -1,7 +1,7 @@
 """Builds an emitted project against a CPU model of the vendor's API and runs it.
 
-Objects are cached by the content of their source and of every header beside the model, so an unchanged kernel is compiled
-once. The cache is MOEC_CACHE, else XDG_CACHE_HOME/moec, else ~/.cache/moec.
+Objects are cached by the content of their source and of every header beside the model, so an unchanged kernel is
+compiled once. The cache is MOEC_CACHE, else XDG_CACHE_HOME/moec, else ~/.cache/moec.
 """
 
 from __future__ import annotations

@@ -17,17 +17,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from moec.codegen.capacities import Capacities
 from moec.codegen.instructions import INSTRUCTIONS
 from moec.codegen.kernel_ir import (
-    ALIGN, ITEMSIZE, Assign, Buffer, Comment, For, GmRef, GmTensor, If, Instr, Kernel, Let, LoadScalar, LocalRef, ParamValue,
-    Ref, ScalarArg, Stmt, StoreScalar, SyncAll, Witness,
-)  # fmt: skip
+    ALIGN,
+    ITEMSIZE,
+    Assign,
+    Buffer,
+    Comment,
+    For,
+    GmRef,
+    GmTensor,
+    If,
+    Instr,
+    Kernel,
+    Let,
+    LoadScalar,
+    LocalRef,
+    ParamValue,
+    Ref,
+    ScalarArg,
+    Stmt,
+    StoreScalar,
+    SyncAll,
+    Witness,
+)
 from moec.codegen.scalar import Arg, Core, Scalar, Var, dtype_of
 from moec.diagnostics import Problem, Refusal, Where
-from moec.codegen.capacities import Capacities
 
 
 class KernelBuilder:
@@ -58,6 +77,10 @@ class KernelBuilder:
         self._args.append(ScalarArg(self._unique(name), lo, hi))
         return Arg(self._args[-1].name)
 
+    def arguments(self) -> list[str]:
+        """Names of the run-time arguments so far."""
+        return [a.name for a in self._args]
+
     def gm(self, name: str, dtype: str, shape: Sequence[Scalar], direction: str, role: str = "activation") -> GmTensor:
         """A device-memory parameter; ``direction`` is in, out or inout."""
         self._params.append(GmTensor(self._unique(name), dtype, tuple(shape), direction, role))
@@ -76,8 +99,8 @@ class KernelBuilder:
             )
             raise Refusal(
                 Problem(
-                    f"kernel {self.name} needs {(offset + buffer.bytes) / 1024:.1f} KiB of {space}, {room / 1024:.1f} KiB "
-                    f"are usable; live buffers in KiB: {live}",
+                    f"kernel {self.name} needs {(offset + buffer.bytes) / 1024:.1f} KiB of {space}, "
+                    f"{room / 1024:.1f} KiB are usable; live buffers in KiB: {live}",
                     Where(node=", ".join(self.source)),
                     "use a smaller tile",
                 )
@@ -95,7 +118,8 @@ class KernelBuilder:
 
     @contextmanager
     def reuse(self, space: str = "UB") -> Iterator[None]:
-        """Buffers reserved inside give their addresses back at the end (hazards between reusers are still synchronised)."""
+        """Buffers reserved inside give their addresses back at the end (hazards between reusers are still
+        synchronised)."""
         top = self._top.get(space, 0)
         yield
         self._top[space] = top
@@ -202,31 +226,55 @@ class KernelBuilder:
 
         if (src.dtype, dst.dtype) not in CASTS:
             raise TypeError(f"Cast has no {src.dtype} to {dst.dtype}")
-        widening = (
-            ITEMSIZE[dst.dtype] > ITEMSIZE[src.dtype]
-            and (src.dtype != "i32")
-            or (src.dtype, dst.dtype) == ("i32", "i64")
+        widening = (ITEMSIZE[dst.dtype] > ITEMSIZE[src.dtype] and (src.dtype != "i32")) or (src.dtype, dst.dtype) == (
+            "i32",
+            "i64",
         )
         self.op("Cast", dst, src, mode=f"RoundMode::CAST_{mode or ('NONE' if widening else 'RINT')}", count=count)
 
-    def load(self, dst: LocalRef, src: GmRef, cols: Scalar, rows: Scalar = 1, pitch: Scalar | None = None,
-             dst_gap: Scalar = 0, pad: float | int | None = None, right: Scalar = 0) -> None:  # fmt: skip
+    def load(
+        self,
+        dst: LocalRef,
+        src: GmRef,
+        cols: Scalar,
+        rows: Scalar = 1,
+        pitch: Scalar | None = None,
+        dst_gap: Scalar = 0,
+        pad: float | int | None = None,
+        right: Scalar = 0,
+    ) -> None:
         """``rows`` rows of ``cols`` elements from device memory, ``pitch`` elements apart (default: dense), any width.
 
-        Each row starts on a 32-byte block of UB, ``dst_gap`` blocks after the one before. With ``pad``, ``right`` elements
-        of that value follow each row (at most 32 bytes).
+        Each row starts on a 32-byte block of UB, ``dst_gap`` blocks after the one before. With ``pad``, ``right``
+        elements of that value follow each row (at most 32 bytes).
         """
         size = ITEMSIZE[dst.dtype]
         gap = 0 if pitch is None else (pitch - cols) * size
         self.op(
-            "DataCopyPadIn", dst, src, blockCount=rows, blockLen=cols * size, srcStride=gap, dstStride=dst_gap,
-            isPad=pad is not None, leftPadding=0, rightPadding=right, paddingValue=0 if pad is None else pad,
-        )  # fmt: skip
+            "DataCopyPadIn",
+            dst,
+            src,
+            blockCount=rows,
+            blockLen=cols * size,
+            srcStride=gap,
+            dstStride=dst_gap,
+            isPad=pad is not None,
+            leftPadding=0,
+            rightPadding=right,
+            paddingValue=0 if pad is None else pad,
+        )
 
-    def store(self, dst: GmRef, src: LocalRef, cols: Scalar, rows: Scalar = 1, pitch: Scalar | None = None,
-              src_gap: Scalar = 0) -> None:  # fmt: skip
-        """``rows`` rows of ``cols`` elements to device memory, ``pitch`` elements apart there; rows of UB start on 32-byte
-        blocks, ``src_gap`` whole blocks between them."""
+    def store(
+        self,
+        dst: GmRef,
+        src: LocalRef,
+        cols: Scalar,
+        rows: Scalar = 1,
+        pitch: Scalar | None = None,
+        src_gap: Scalar = 0,
+    ) -> None:
+        """``rows`` rows of ``cols`` elements to device memory, ``pitch`` elements apart there; rows of UB start on
+        32-byte blocks, ``src_gap`` whole blocks between them."""
         size = ITEMSIZE[src.dtype]
         gap = 0 if pitch is None else (pitch - cols) * size
         self.op("DataCopyPadOut", dst, src, blockCount=rows, blockLen=cols * size, srcStride=src_gap, dstStride=gap)
@@ -236,25 +284,34 @@ class KernelBuilder:
 
     # -- end
 
-    def witness(self, cores: int = 1, data: dict[str, Sequence[int]] | None = None, **args: int) -> None:
+    def witness(self, cores: int = 1, data: Mapping[str, Sequence[int]] | None = None, **args: int) -> None:
         """Run-time values to check the kernel with; give several: no work, one tile, many tiles, ragged ones."""
         self._witnesses.append(
             Witness(
-                tuple((a.name, args[a.name]) for a in self._args), cores,
+                tuple((a.name, args[a.name]) for a in self._args),
+                cores,
                 tuple((name, tuple(values)) for name, values in (data or {}).items()),
             )
-        )  # fmt: skip
+        )
 
     def draft(self, blocks: Scalar = 1) -> Kernel:
         """The kernel as written, without synchronisation."""
         assert len(self._blocks) == 1, "a loop or branch is still open"
         return Kernel(
-            self.name, self.kind, tuple(self._params), tuple(self._args), tuple(self._buffers),
-            tuple(self._head) + tuple(self._blocks[0]), blocks, tuple(self._witnesses), self.source,
-        )  # fmt: skip
+            self.name,
+            self.kind,
+            tuple(self._params),
+            tuple(self._args),
+            tuple(self._buffers),
+            tuple(self._head) + tuple(self._blocks[0]),
+            blocks,
+            tuple(self._witnesses),
+            self.source,
+        )
 
     def finish(self, blocks: Scalar = 1) -> Kernel:
         """The kernel with its flags and barriers; ``blocks`` is how many cores it wants."""
+        from moec.codegen.simplify import simplify
         from moec.codegen.sync import synchronise
 
-        return synchronise(self.draft(blocks))
+        return synchronise(simplify(self.draft(blocks)))

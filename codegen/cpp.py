@@ -48,7 +48,8 @@ HELPERS = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place that can be masked: ``kind`` set wait barrier syncall pad or bound, and the ``line`` of the file (1-based)."""
+    """A place that can be masked: ``kind`` set wait barrier syncall pad or bound, and the ``line`` of the file
+    (1-based)."""
 
     kind: str
     line: int
@@ -85,6 +86,7 @@ class CppPrinter:
             return f"({text})" if level else text
         if isinstance(s, Bin):
             return self._binary(s, level)
+        assert not isinstance(s, Expr)
         return self.literal(s, "f32" if isinstance(s, float) else "i64")
 
     def _binary(self, s: Bin, level: int) -> str:
@@ -162,7 +164,8 @@ class CppPrinter:
         inner = indent + "    "
         if isinstance(s, For):
             head = f"int64_t {s.var} = {self.scalar(s.start)}; {s.var} < {self.scalar(s.stop, 5)}; "
-            self.add(f"for ({head}{s.var} += {self.scalar(s.step)}) {{", indent)
+            step = f"++{s.var}" if s.step == 1 else f"{s.var} += {self.scalar(s.step)}"
+            self.add(f"for ({head}{step}) {{", indent)
             self.block(s.body, inner)
             self.add("}", indent)
         elif isinstance(s, If):

@@ -36,7 +36,8 @@ from moec.codegen.kernel_ir import (
 from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Number, Scalar, Var
 
 Path = tuple[int, ...]
-"""Where a statement stands: index in its block, then 0 (body, then) or 1 (else) and the index in that block, and so on."""
+"""Where a statement stands: index in its block, then 0 (body, then) or 1 (else) and the index in that block, and so
+on."""
 
 
 @dataclass(slots=True)
@@ -102,7 +103,7 @@ class Interpreter:
 
     def __init__(self, kernel: Kernel, witness: Witness, core: int = 0, sample: int | None = None, sub: int = 0):
         self.kernel, self.sample = kernel, sample
-        self.data = {name: values for name, values in witness.data}
+        self.data = dict(witness.data)
         self.env: Env = ({}, dict(witness.args), {"idx": core, "num": witness.cores, "sub": sub})
         self.buffers = {b.name: b for b in kernel.buffers}
 

@@ -10,19 +10,37 @@ L1/UB), MTE3 (UB/L1 to GM), FIX (L0C out). Offsets of references count elements 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Union
 
-from moec.codegen.scalar import Number, Scalar, Var, binary
+from moec.codegen.scalar import Scalar, Var, binary
 
 PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 
 ITEMSIZE = {
-    "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "u32": 4, "i16": 2, "u16": 2, "i8": 1, "u8": 1, "u64": 8,
-}  # fmt: skip
+    "f32": 4,
+    "f16": 2,
+    "bf16": 2,
+    "i64": 8,
+    "i32": 4,
+    "u32": 4,
+    "i16": 2,
+    "u16": 2,
+    "i8": 1,
+    "u8": 1,
+    "u64": 8,
+}
 CPP = {
-    "f32": "float", "f16": "half", "bf16": "bfloat16_t", "i64": "int64_t", "i32": "int32_t", "u32": "uint32_t",
-    "i16": "int16_t", "u16": "uint16_t", "i8": "int8_t", "u8": "uint8_t", "u64": "uint64_t",
-}  # fmt: skip
+    "f32": "float",
+    "f16": "half",
+    "bf16": "bfloat16_t",
+    "i64": "int64_t",
+    "i32": "int32_t",
+    "u32": "uint32_t",
+    "i16": "int16_t",
+    "u16": "uint16_t",
+    "i8": "int8_t",
+    "u8": "uint8_t",
+    "u64": "uint64_t",
+}
 # Byte alignment of a buffer in each space (CANN asc-devkit docs, NPU arch 2201: hardware constraints).
 ALIGN = {"UB": 32, "L1": 32, "L0A": 512, "L0B": 512, "L0C": 64, "BT": 64, "FB": 64}
 
@@ -109,7 +127,8 @@ class LocalRef:
         return replace(self, offset=binary("+", self.offset, offset))
 
     def cast(self, dtype: str) -> LocalRef:
-        """The same bytes read as another dtype (ReinterpretCast); the offset must be 0 or a literal that stays whole."""
+        """The same bytes read as another dtype (ReinterpretCast); the offset must be 0 or a literal that stays
+        whole."""
         if not isinstance(self.offset, int):
             raise ValueError(f"reinterpret {self.buffer} before indexing it")
         byte = self.offset * ITEMSIZE[self.dtype]
@@ -118,8 +137,8 @@ class LocalRef:
         return replace(self, dtype=dtype, offset=byte // ITEMSIZE[dtype])
 
 
-Ref = Union[GmRef, LocalRef]
-ParamValue = Union[Scalar, bool, str]
+Ref = GmRef | LocalRef
+ParamValue = Scalar | bool | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,15 +253,28 @@ class Comment:
     text: str
 
 
-Stmt = Union[
-    For, If, Let, Assign, LoadScalar, StoreScalar, Instr, SetFlag, WaitFlag, Barrier, SyncAll, CrossCoreSet,
-    CrossCoreWait, Comment,
-]  # fmt: skip
+Stmt = (
+    For
+    | If
+    | Let
+    | Assign
+    | LoadScalar
+    | StoreScalar
+    | Instr
+    | SetFlag
+    | WaitFlag
+    | Barrier
+    | SyncAll
+    | CrossCoreSet
+    | CrossCoreWait
+    | Comment
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """Concrete run-time values a kernel is checked with: arguments, cores, and integer device data it reads scalars of."""
+    """Concrete run-time values a kernel is checked with: arguments, cores, and integer device data it reads scalars
+    of."""
 
     args: tuple[tuple[str, int], ...] = ()
     cores: int = 1
@@ -278,9 +310,6 @@ class Kernel:
             if p.name == name:
                 return p
         raise KeyError(name)
-
-
-Scope = dict[str, Number]
 
 
 def space_of(kernel: Kernel, ref: Ref) -> str:

@@ -8,11 +8,11 @@ non-negative numbers, so C++ ``/`` and Python ``//`` agree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Union
+from typing import Any
 
-Number = Union[int, float]
+Number = int | float
 
 
 class Expr:
@@ -72,7 +72,7 @@ class Expr:
         raise TypeError("a run-time scalar has no truth value while the kernel is built; use KernelBuilder.if_")
 
 
-Scalar = Union[int, float, Expr]
+Scalar = int | float | Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,8 @@ class Arg(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Core(Expr):
-    """What the core knows of itself: ``idx`` (GetBlockIdx), ``num`` (cores running the kernel), ``sub`` (GetSubBlockIdx)."""
+    """What the core knows of itself: ``idx`` (GetBlockIdx), ``num`` (cores running the kernel), ``sub``
+    (GetSubBlockIdx)."""
 
     which: str
 
@@ -115,7 +116,7 @@ class Choose(Expr):
     b: Scalar
 
 
-_FOLD = {
+_FOLD: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -157,6 +158,10 @@ def binary(op: str, a: Scalar, b: Scalar) -> Scalar:
             return a if b else 0
     elif op in ("//", "cdiv") and isinstance(b, int) and b == 1:
         return a
+    elif op in ("and", "or"):
+        for x, y in ((a, b), (b, a)):
+            if not isinstance(x, Expr):
+                return y if bool(x) == (op == "and") else int(op == "or")
     elif op == "%" and isinstance(b, int) and b == 1:
         return 0
     return Bin(op, a, b)

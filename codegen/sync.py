@@ -1,8 +1,8 @@
 """Gives a kernel the flags and barriers it needs, and no others.
 
 Candidates come from the structure (moec.codegen.depend). Each is then tried without: if the happens-before check finds
-nothing unordered on any witness, it was redundant and is not emitted. Event ids 0 to 5 of each pipe pair are handed out to
-what remains; pairs that need more share ids where the check shows that this is safe.
+nothing unordered on any witness, it was redundant and is not emitted. Event ids 0 to 5 of each pipe pair are handed
+out to what remains; pairs that need more share ids where the check shows that this is safe.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ def synchronise(kernel: Kernel) -> Kernel:
     """``kernel`` (written without synchronisation) with the flags and barriers its witnesses show to be needed."""
     if not kernel.witnesses:
         raise ValueError(f"kernel {kernel.name} has no witness to check its synchronisation with")
-    needed = _within_ids(_minimal(kernel, candidates(kernel)))
+    needed = _minimal(kernel, candidates(kernel))
+    joined = _within_ids(needed)
+    if joined != needed:
+        needed = _minimal(kernel, joined)
     done, _ = insert(kernel, needed, _allocate(kernel, needed))
     wrong = check(done)
     if wrong:
@@ -109,7 +112,7 @@ def _allocate(kernel: Kernel, syncs: Sequence[Sync]) -> list[int]:
     """The first event id of each sync."""
     bases: list[int] = []
     used: dict[tuple[str, str], int] = {}
-    for i, s in enumerate(syncs):
+    for s in syncs:
         top = used.get((s.src, s.dst), 0)
         if s.is_barrier:
             bases.append(0)

@@ -11,7 +11,8 @@
         set MTE2 V ping
       }
 
-References: ``@x[offset]`` is device memory, ``buf{slot}[offset]:dtype`` on-chip memory; slot 0, offset 0 and the dtype of
+References: ``@x[offset]`` is device memory, ``buf{slot}[offset]:dtype`` on-chip memory; slot 0, offset 0 and the
+dtype of
 the declaration are left out. ``core``, ``cores`` and ``subcore`` are the core's index, their number and the sub-index.
 """
 
@@ -40,7 +41,7 @@ from moec.codegen.kernel_ir import (
     SyncAll,
     WaitFlag,
 )
-from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Scalar, Var
+from moec.codegen.scalar import Arg, Bin, Choose, Core, Scalar, Var
 
 CORE_NAMES = {"idx": "core", "num": "cores", "sub": "subcore"}
 LEVEL = {"or": 1, "and": 2, "<": 3, "<=": 3, ">": 3, ">=": 3, "==": 3, "!=": 3, "+": 4, "-": 4}
@@ -75,9 +76,9 @@ class _Printer:
             text, declared = f"@{r.tensor}", self.gm[r.tensor]
         else:
             text, declared = r.buffer, self.local[r.buffer]
-            if r.slot != 0 or isinstance(r.slot, Expr):
+            if not (isinstance(r.slot, int) and r.slot == 0):
                 text += f"{{{scalar_text(r.slot)}}}"
-        if r.offset != 0 or isinstance(r.offset, Expr):
+        if not (isinstance(r.offset, int) and r.offset == 0):
             text += f"[{scalar_text(r.offset)}]"
         return text if r.dtype == declared else f"{text}:{r.dtype}"
 

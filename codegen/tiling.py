@@ -83,8 +83,8 @@ def cube_tile(m: int, n: int, k: int, dtype: str, caps: Capacities, node: str = 
     if not fitting:
         raise Refusal(
             Problem(
-                f"no tile of a {dtype} product fits: the smallest needs {2 * 16 * 32 / 1024:.1f} KiB of L0A and L0B each, "
-                f"there are {caps.l0a / 1024:.1f} and {caps.l0b / 1024:.1f}",
+                f"no tile of a {dtype} product fits: the smallest needs {2 * 16 * 32 / 1024:.1f} KiB of L0A and L0B "
+                f"each, there are {caps.l0a / 1024:.1f} and {caps.l0b / 1024:.1f}",
                 Where(node=node),
                 "choose a target with larger buffers",
             )

@@ -1,4 +1,5 @@
-"""Moves between device memory and on-chip memory, and inside on-chip memory (CANN asc-devkit docs: DataCopy, DataCopyPad)."""
+"""Moves between device memory and on-chip memory, and inside on-chip memory (CANN asc-devkit docs: DataCopy,
+DataCopyPad)."""
 
 from __future__ import annotations
 
@@ -20,8 +21,12 @@ def _count_work(r: Resolved, path: str) -> Work:
 
 
 _PATHS = {
-    "GM->UB": "MTE2", "GM->L1": "MTE2", "UB->GM": "MTE3", "L1->GM": "MTE3", "UB->UB": "V",
-}  # fmt: skip
+    "GM->UB": "MTE2",
+    "GM->L1": "MTE2",
+    "UB->GM": "MTE3",
+    "L1->GM": "MTE3",
+    "UB->UB": "V",
+}
 
 declare(
     InstrSpec(
@@ -97,17 +102,22 @@ declare(
         {"GM->UB": "MTE2"},
         (Operand("dst", "w", ("UB",)), Operand("src", "r", ("GM",))),
         (
-            Param("blockCount", "u16", hi=4095), Param("blockLen", "u32", hi=2097151), Param("srcStride", "u32"),
-            Param("dstStride", "u32"), Param("isPad", "bool"), Param("leftPadding", "u8"), Param("rightPadding", "u8"),
+            Param("blockCount", "u16", hi=4095),
+            Param("blockLen", "u32", hi=2097151),
+            Param("srcStride", "u32"),
+            Param("dstStride", "u32"),
+            Param("isPad", "bool"),
+            Param("leftPadding", "u8"),
+            Param("rightPadding", "u8"),
             Param("paddingValue", "elem"),
         ),
         _pad_in_extents,
         _pad_in_work,
-        "rows of any byte length into UB, each starting on a 32-byte block; blockLen and srcStride in bytes, dstStride in "
-        "32-byte blocks; paddings in elements (at most 32 bytes each side)",
+        "rows of any byte length into UB, each starting on a 32-byte block; blockLen and srcStride in bytes, dstStride "
+        "in 32-byte blocks; paddings in elements (at most 32 bytes each side)",
         pad=True,
     )
-)  # fmt: skip
+)
 
 
 def _pad_out_extents(r: Resolved) -> Extents:
@@ -130,7 +140,9 @@ declare(
         {"UB->GM": "MTE3"},
         (Operand("dst", "w", ("GM",)), Operand("src", "r", ("UB",))),
         (
-            Param("blockCount", "u16", hi=4095), Param("blockLen", "u32", hi=2097151), Param("srcStride", "u32"),
+            Param("blockCount", "u16", hi=4095),
+            Param("blockLen", "u32", hi=2097151),
+            Param("srcStride", "u32"),
             Param("dstStride", "u32"),
         ),
         _pad_out_extents,
@@ -138,7 +150,7 @@ declare(
         "rows of any byte length out of UB; blockLen and dstStride in bytes, srcStride in 32-byte blocks",
         pad=True,
     )
-)  # fmt: skip
+)
 
 
 def _nd2nz_extents(r: Resolved) -> Extents:
@@ -168,15 +180,20 @@ declare(
         {"GM->L1": "MTE2"},
         (Operand("dst", "w", ("L1",)), Operand("src", "r", ("GM",))),
         (
-            Param("ndNum", "u16", hi=4095), Param("nValue", "u16", hi=16384), Param("dValue", "u16"),
-            Param("srcNdMatrixStride", "u16"), Param("srcDValue", "u16"), Param("dstNzC0Stride", "u16", hi=16384),
-            Param("dstNzNStride", "u16", hi=16384), Param("dstNzMatrixStride", "u16"),
+            Param("ndNum", "u16", hi=4095),
+            Param("nValue", "u16", hi=16384),
+            Param("dValue", "u16"),
+            Param("srcNdMatrixStride", "u16"),
+            Param("srcDValue", "u16"),
+            Param("dstNzC0Stride", "u16", hi=16384),
+            Param("dstNzNStride", "u16", hi=16384),
+            Param("dstNzMatrixStride", "u16"),
         ),
         _nd2nz_extents,
         _nd2nz_work,
         "row-major device matrix into L1 as columns of 32 bytes (NZ); ragged last column is zero-filled",
     )
-)  # fmt: skip
+)
 
 
 def _nothing(r: Resolved) -> Extents:
@@ -196,7 +213,7 @@ for _name, _call, _doc in (
             _nothing,
             lambda r, p: Work("scalar"),
             _doc,
-        )  # fmt: skip
+        )
     )
 declare(
     InstrSpec(

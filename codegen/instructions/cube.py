@@ -17,18 +17,22 @@ def _load2d_extents(r: Resolved) -> Extents:
 declare(
     InstrSpec(
         "LoadData",
-        "LoadData({dst}, {src}, LoadData2DParams{{{startIndex}, {repeatTimes}, {srcStride}, 0, {dstGap}, {ifTranspose}, 0}})",
+        "LoadData({dst}, {src}, LoadData2DParams{{{startIndex}, {repeatTimes}, {srcStride}, 0, {dstGap}, "
+        "{ifTranspose}, 0}})",
         {"L1->L0A": "MTE1", "L1->L0B": "MTE1"},
         (Operand("dst", "w", ("L0A", "L0B")), Operand("src", "r", ("L1",))),
         (
-            Param("startIndex", "u16"), Param("repeatTimes", "u8"), Param("srcStride", "u16"), Param("dstGap", "u16"),
+            Param("startIndex", "u16"),
+            Param("repeatTimes", "u8"),
+            Param("srcStride", "u16"),
+            Param("dstGap", "u16"),
             Param("ifTranspose", "bool"),
         ),
         _load2d_extents,
         lambda r, path: Work("load2d", path, r.n("repeatTimes") * FRACTAL, r.dtypes["src"]),
         "512-byte fractals; srcStride from start to start, dstGap from end to start, both in fractals",
     )
-)  # fmt: skip
+)
 
 
 def _transpose_extents(r: Resolved) -> Extents:
@@ -47,19 +51,22 @@ def _transpose_work(r: Resolved, path: str) -> Work:
 declare(
     InstrSpec(
         "LoadDataWithTranspose",
-        "LoadDataWithTranspose({dst}, {src}, LoadData2dTransposeParams{{{startIndex}, {repeatTimes}, {srcStride}, {dstGap}, "
-        "{dstFracGap}}})",
+        "LoadDataWithTranspose({dst}, {src}, LoadData2dTransposeParams{{{startIndex}, {repeatTimes}, {srcStride}, "
+        "{dstGap}, {dstFracGap}}})",
         {"L1->L0A": "MTE1", "L1->L0B": "MTE1"},
         (Operand("dst", "w", ("L0A", "L0B")), Operand("src", "r", ("L1",))),
         (
-            Param("startIndex", "u16"), Param("repeatTimes", "u8"), Param("srcStride", "u16"), Param("dstGap", "u16"),
+            Param("startIndex", "u16"),
+            Param("repeatTimes", "u8"),
+            Param("srcStride", "u16"),
+            Param("dstGap", "u16"),
             Param("dstFracGap", "u16"),
         ),
         _transpose_extents,
         _transpose_work,
         "squares of 16x16 (f32: two fractals) transposed on the way; strides in squares, gaps in fractals",
     )
-)  # fmt: skip
+)
 
 
 def _mmad_extents(r: Resolved) -> Extents:
@@ -80,7 +87,10 @@ declare(
             Operand("b", "r", ("L0B",), ("f32", "f16", "bf16", "i8")),
         ),
         (
-            Param("m", "u16", hi=4095), Param("n", "u16", hi=4095), Param("k", "u16", hi=4095), Param("unitFlag", "u8"),
+            Param("m", "u16", hi=4095),
+            Param("n", "u16", hi=4095),
+            Param("k", "u16", hi=4095),
+            Param("unitFlag", "u8"),
             Param("cmatrixInitVal", "bool"),
         ),
         _mmad_extents,
@@ -88,7 +98,7 @@ declare(
         "c (+)= a @ b; cmatrixInitVal true starts from zero",
         same_dtype=("a", "b"),
     )
-)  # fmt: skip
+)
 
 
 def _fixpipe_extents(r: Resolved) -> Extents:
@@ -106,18 +116,21 @@ def _fixpipe_work(r: Resolved, path: str) -> Work:
 declare(
     InstrSpec(
         "Fixpipe",
-        "Fixpipe<{T.dst}, {T.src}, CFG_ROW_MAJOR>({dst}, {src}, FixpipeParamsV220{{{nSize}, {mSize}, {srcStride}, {dstStride}, "
-        "false, {quantPre}, 0, 1, 0, 0, {unitFlag}}})",
+        "Fixpipe<{T.dst}, {T.src}, CFG_ROW_MAJOR>({dst}, {src}, FixpipeParamsV220{{{nSize}, {mSize}, {srcStride}, "
+        "{dstStride}, false, {quantPre}, 0, 1, 0, 0, {unitFlag}}})",
         {"L0C->GM": "FIX"},
         (Operand("dst", "w", ("GM",)), Operand("src", "r", ("L0C",))),
         (
-            Param("nSize", "u16", hi=4095), Param("mSize", "u16", hi=8192), Param("srcStride", "u16"), Param("dstStride", "u32"),
+            Param("nSize", "u16", hi=4095),
+            Param("mSize", "u16", hi=8192),
+            Param("srcStride", "u16"),
+            Param("dstStride", "u32"),
             Param("quantPre", "enum", ("QuantMode_t::NoQuant", "QuantMode_t::F322F16", "QuantMode_t::F322BF16")),
             Param("unitFlag", "u8"),
         ),
         _fixpipe_extents,
         _fixpipe_work,
-        "L0C tile to a row-major device matrix, rounding to the destination's dtype; srcStride in rows of L0C, dstStride in "
-        "elements",
+        "L0C tile to a row-major device matrix, rounding to the destination's dtype; srcStride in rows of L0C, "
+        "dstStride in elements",
     )
-)  # fmt: skip
+)

@@ -10,21 +10,33 @@ ANY16_32 = ("f16", "bf16", "i16", "u16", "f32", "i32", "u32")
 
 declare(
     InstrSpec(
-        "Duplicate", "Duplicate({dst}, {scalar}, {count})", "V", (Operand("dst", "w", UB, ANY16_32),),
-        (Param("scalar", "elem"), *COUNT), count_extents("dst"), count_work, "fills with one value",
+        "Duplicate",
+        "Duplicate({dst}, {scalar}, {count})",
+        "V",
+        (Operand("dst", "w", UB, ANY16_32),),
+        (Param("scalar", "elem"), *COUNT),
+        count_extents("dst"),
+        count_work,
+        "fills with one value",
     )
-)  # fmt: skip
+)
 declare(
     InstrSpec(
-        "ArithProgression", "ArithProgression({dst}, {firstValue}, {diffValue}, {count})", "V",
+        "ArithProgression",
+        "ArithProgression({dst}, {firstValue}, {diffValue}, {count})",
+        "V",
         (Operand("dst", "w", UB, ("f16", "f32", "i16", "i32")),),
-        (Param("firstValue", "elem"), Param("diffValue", "elem"), *COUNT), count_extents("dst"), count_work,
+        (Param("firstValue", "elem"), Param("diffValue", "elem"), *COUNT),
+        count_extents("dst"),
+        count_work,
         "first, first + diff, ...",
     )
-)  # fmt: skip
+)
 declare(
     InstrSpec(
-        "Brcb", "Brcb({dst}, {src}, {repeatTime}, BrcbRepeatParams{{{dstBlkStride}, {dstRepStride}}})", "V",
+        "Brcb",
+        "Brcb({dst}, {src}, {repeatTime}, BrcbRepeatParams{{{dstBlkStride}, {dstRepStride}}})",
+        "V",
         (Operand("dst", "w", UB, ANY16_32), Operand("src", "r", UB, ANY16_32)),
         (Param("repeatTime", "u8", hi=255), Param("dstBlkStride", "u16"), Param("dstRepStride", "u16")),
         lambda r: {
@@ -32,9 +44,10 @@ declare(
             "src": r.n("repeatTime") * 8 * r.size("src"),
         },
         lambda r, p: Work("vector", "", r.n("repeatTime") * 256, r.dtypes["dst"], repeats=r.n("repeatTime")),
-        "8 elements a repeat, each spread over one 32-byte block", same_dtype=("dst", "src"),
+        "8 elements a repeat, each spread over one 32-byte block",
+        same_dtype=("dst", "src"),
     )
-)  # fmt: skip
+)
 
 
 def _copy_extents(r: Resolved) -> Extents:
@@ -52,14 +65,22 @@ declare(
         "Copy",
         "Copy({dst}, {src}, {mask}, {repeatTime}, CopyRepeatParams{{{dstStride}, {srcStride}, {dstRepeatSize}, "
         "{srcRepeatSize}}})",
-        "V", (Operand("dst", "w", UB, ANY16_32), Operand("src", "r", UB, ANY16_32)),
+        "V",
+        (Operand("dst", "w", UB, ANY16_32), Operand("src", "r", UB, ANY16_32)),
         (
-            Param("mask", "u64", hi=128), Param("repeatTime", "u8", hi=255), Param("dstStride", "u16"), Param("srcStride", "u16"),
-            Param("dstRepeatSize", "u16"), Param("srcRepeatSize", "u16"),
+            Param("mask", "u64", hi=128),
+            Param("repeatTime", "u8", hi=255),
+            Param("dstStride", "u16"),
+            Param("srcStride", "u16"),
+            Param("dstRepeatSize", "u16"),
+            Param("srcRepeatSize", "u16"),
         ),
-        _copy_extents, rep_work, "strided UB copy; strides in 32-byte blocks", same_dtype=("dst", "src"),
+        _copy_extents,
+        rep_work,
+        "strided UB copy; strides in 32-byte blocks",
+        same_dtype=("dst", "src"),
     )
-)  # fmt: skip
+)
 
 
 def _gather_extents(r: Resolved) -> Extents:
@@ -69,13 +90,17 @@ def _gather_extents(r: Resolved) -> Extents:
 
 declare(
     InstrSpec(
-        "Gather", "Gather({dst}, {src}, {offsets}, {base}, {count})", "V",
+        "Gather",
+        "Gather({dst}, {src}, {offsets}, {base}, {count})",
+        "V",
         (Operand("dst", "w", UB, ANY16_32), Operand("src", "r", UB, ANY16_32), Operand("offsets", "r", UB, ("u32",))),
-        (Param("base", "u32"), Param("count", "u32"), Param("srcBytes", "u32")), _gather_extents, count_work,
+        (Param("base", "u32"), Param("count", "u32"), Param("srcBytes", "u32")),
+        _gather_extents,
+        count_work,
         "dst[i] = byte offset base + offsets[i] of src; srcBytes (not printed) bounds what may be read of src",
         same_dtype=("dst", "src"),
     )
-)  # fmt: skip
+)
 
 
 def _mask_extents(r: Resolved) -> Extents:
@@ -87,22 +112,31 @@ def _mask_extents(r: Resolved) -> Extents:
 declare(
     InstrSpec(
         "GatherMask",
-        "{{ uint64_t kept = 0; GatherMask({dst}, {src0}, {pattern}, {reduceMode}, {mask}, GatherMaskParams{{{src0BlockStride}, "
-        "{repeatTimes}, {src0RepeatStride}, {src1RepeatStride}}}, kept); }}",
-        "V", (Operand("dst", "w", UB, ANY16_32), Operand("src0", "r", UB, ANY16_32)),
+        "{{ uint64_t kept = 0; GatherMask({dst}, {src0}, {pattern}, {reduceMode}, {mask}, "
+        "GatherMaskParams{{{src0BlockStride}, {repeatTimes}, {src0RepeatStride}, {src1RepeatStride}}}, kept); }}",
+        "V",
+        (Operand("dst", "w", UB, ANY16_32), Operand("src0", "r", UB, ANY16_32)),
         (
-            Param("pattern", "u8", hi=7), Param("reduceMode", "bool"), Param("mask", "u32"), Param("src0BlockStride", "u8"),
-            Param("repeatTimes", "u16"), Param("src0RepeatStride", "u16"), Param("src1RepeatStride", "u8"),
+            Param("pattern", "u8", hi=7),
+            Param("reduceMode", "bool"),
+            Param("mask", "u32"),
+            Param("src0BlockStride", "u8"),
+            Param("repeatTimes", "u16"),
+            Param("src0RepeatStride", "u16"),
+            Param("src1RepeatStride", "u8"),
         ),
         _mask_extents,
         lambda r, p: Work(
-            "vector", "", r.n("repeatTimes") * r.n("mask") * r.size("src0"), r.dtypes["src0"],
+            "vector",
+            "",
+            r.n("repeatTimes") * r.n("mask") * r.size("src0"),
+            r.dtypes["src0"],
             repeats=r.n("repeatTimes") * repeats_of(r.n("mask") * r.size("src0")),
         ),
         "fixed pattern: 1 even, 2 odd elements, 3..6 one of four, 7 all; reduceMode true: mask elements per repeat",
         same_dtype=("dst", "src0"),
     )
-)  # fmt: skip
+)
 
 
 def _sort_extents(r: Resolved) -> Extents:
@@ -112,14 +146,19 @@ def _sort_extents(r: Resolved) -> Extents:
 
 declare(
     InstrSpec(
-        "Sort32", "Sort32<{T.src}>({dst}, {src}, {index}, {repeatTime})", "V",
+        "Sort32",
+        "Sort32<{T.src}>({dst}, {src}, {index}, {repeatTime})",
+        "V",
         (Operand("dst", "w", UB, F), Operand("src", "r", UB, F), Operand("index", "r", UB, ("u32",))),
-        (Param("repeatTime", "i32", hi=255),), _sort_extents,
-        lambda r, p: Work("vector", "", 32 * r.n("repeatTime") * r.size("src"), r.dtypes["src"], repeats=r.n("repeatTime")),
+        (Param("repeatTime", "i32", hi=255),),
+        _sort_extents,
+        lambda r, p: Work(
+            "vector", "", 32 * r.n("repeatTime") * r.size("src"), r.dtypes["src"], repeats=r.n("repeatTime")
+        ),
         "32 scores a repeat into descending 8-byte (score, index) records; equal scores keep the lower index first",
         same_dtype=("dst", "src"),
     )
-)  # fmt: skip
+)
 
 LISTS = ("src1", "src2", "src3", "src4")
 
@@ -138,9 +177,10 @@ declare(
     InstrSpec(
         "MrgSort",
         "{{ const uint16_t lengths[4] = {{{length1}, {length2}, {length3}, {length4}}}; uint32_t sorted[4]; "
-        "MrgSort<{T.dst}>({dst}, MrgSortSrcList<{T.dst}>{{{src1}, {src2}, {src3}, {src4}}}, lengths, sorted, {validBit}, "
-        "{repeatTimes}); }}",
-        "V", (Operand("dst", "w", UB, F), *(Operand(n, "r", UB, F) for n in LISTS)),
+        "MrgSort<{T.dst}>({dst}, MrgSortSrcList<{T.dst}>{{{src1}, {src2}, {src3}, {src4}}}, lengths, sorted, "
+        "{validBit}, {repeatTimes}); }}",
+        "V",
+        (Operand("dst", "w", UB, F), *(Operand(n, "r", UB, F) for n in LISTS)),
         (*(Param(f"length{i}", "u16") for i in range(1, 5)), Param("validBit", "u16"), Param("repeatTimes", "i32")),
         _mrg_extents,
         lambda r, p: Work(
@@ -149,4 +189,4 @@ declare(
         "merges up to four descending record lists; bit i of validBit uses list i",
         same_dtype=("dst", *LISTS),
     )
-)  # fmt: skip
+)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from moec.codegen.kernel_ir import ITEMSIZE, Number
+from moec.codegen.kernel_ir import ITEMSIZE
+from moec.codegen.scalar import Number
 
 Extents = Mapping[str, int]
 
@@ -27,8 +28,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A scalar parameter. ``kind``: u8 u16 u32 u64 i32 (cast in C++, and the bound to respect), bool, float, elem (of the
-    destination's dtype) or enum (printed as it stands, ``options`` lists the names)."""
+    """A scalar parameter. ``kind``: u8 u16 u32 u64 i32 (cast in C++, and the bound to respect), bool, float, elem (of
+    the destination's dtype) or enum (printed as it stands, ``options`` lists the names)."""
 
     name: str
     kind: str

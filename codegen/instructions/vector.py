@@ -37,14 +37,19 @@ def count_work(r: Resolved, path: str) -> Work:
 def _binary(name: str, dtypes: tuple[str, ...], dst: str = "w") -> None:
     declare(
         InstrSpec(
-            name, f"{name}({{dst}}, {{src0}}, {{src1}}, {{count}})", "V",
-            (Operand("dst", dst, UB, dtypes), Operand("src0", "r", UB, dtypes), Operand("src1", "r", UB, dtypes)), COUNT,
-            count_extents("dst", "src0", "src1"), count_work, same_dtype=("dst", "src0", "src1"),
+            name,
+            f"{name}({{dst}}, {{src0}}, {{src1}}, {{count}})",
+            "V",
+            (Operand("dst", dst, UB, dtypes), Operand("src0", "r", UB, dtypes), Operand("src1", "r", UB, dtypes)),
+            COUNT,
+            count_extents("dst", "src0", "src1"),
+            count_work,
+            same_dtype=("dst", "src0", "src1"),
         )
-    )  # fmt: skip
+    )
 
 
-def _rep_span(repeat: int, stride: int, block: int, mask: int, size: int) -> int:
+def rep_span(repeat: int, stride: int, block: int, mask: int, size: int) -> int:
     """Bytes from first to last touched: ``repeat`` rows of ``mask`` elements in blocks ``block`` apart."""
     blocks = -(-mask * size // 32)
     full = (repeat - 1) * stride * 32
@@ -53,15 +58,19 @@ def _rep_span(repeat: int, stride: int, block: int, mask: int, size: int) -> int
 
 
 _STRIDES2 = (
-    Param("dstBlkStride", "u8"), Param("src0BlkStride", "u8"), Param("src1BlkStride", "u8"), Param("dstRepStride", "u8"),
-    Param("src0RepStride", "u8"), Param("src1RepStride", "u8"),
-)  # fmt: skip
+    Param("dstBlkStride", "u8"),
+    Param("src0BlkStride", "u8"),
+    Param("src1BlkStride", "u8"),
+    Param("dstRepStride", "u8"),
+    Param("src0RepStride", "u8"),
+    Param("src1RepStride", "u8"),
+)
 _MASK = (Param("mask", "u64", hi=128), Param("repeatTime", "u8", hi=255))
 
 
 def _rep2_extents(r: Resolved) -> Extents:
     return {
-        name: _rep_span(r.n("repeatTime"), r.n(f"{name}RepStride"), r.n(f"{name}BlkStride"), r.n("mask"), r.size(name))
+        name: rep_span(r.n("repeatTime"), r.n(f"{name}RepStride"), r.n(f"{name}BlkStride"), r.n("mask"), r.size(name))
         for name in ("dst", "src0", "src1")
     }
 
@@ -79,11 +88,15 @@ def _binary_rep(name: str, dtypes: tuple[str, ...]) -> None:
     declare(
         InstrSpec(
             f"{name}.rep",
-            f"{name}({{dst}}, {{src0}}, {{src1}}, {{mask}}, {{repeatTime}}, BinaryRepeatParams{{{{{strides}}}}})", "V",
+            f"{name}({{dst}}, {{src0}}, {{src1}}, {{mask}}, {{repeatTime}}, BinaryRepeatParams{{{{{strides}}}}})",
+            "V",
             (Operand("dst", "w", UB, dtypes), Operand("src0", "r", UB, dtypes), Operand("src1", "r", UB, dtypes)),
-            _MASK + _STRIDES2, _rep2_extents, rep_work, same_dtype=("dst", "src0", "src1"),
+            _MASK + _STRIDES2,
+            _rep2_extents,
+            rep_work,
+            same_dtype=("dst", "src0", "src1"),
         )
-    )  # fmt: skip
+    )
 
 
 for _name in ("Add", "Sub", "Mul", "Max", "Min"):
@@ -99,11 +112,16 @@ _binary("MulAddDst", F, dst="rw")
 def _scalar(name: str, dtypes: tuple[str, ...], kind: str = "elem", dst: str = "w") -> None:
     declare(
         InstrSpec(
-            name, f"{name}({{dst}}, {{src}}, {{scalar}}, {{count}})", "V",
-            (Operand("dst", dst, UB, dtypes), Operand("src", "r", UB, dtypes)), (Param("scalar", kind), *COUNT),
-            count_extents("dst", "src"), count_work, same_dtype=("dst", "src"),
+            name,
+            f"{name}({{dst}}, {{src}}, {{scalar}}, {{count}})",
+            "V",
+            (Operand("dst", dst, UB, dtypes), Operand("src", "r", UB, dtypes)),
+            (Param("scalar", kind), *COUNT),
+            count_extents("dst", "src"),
+            count_work,
+            same_dtype=("dst", "src"),
         )
-    )  # fmt: skip
+    )
 
 
 for _name in ("Adds", "Muls", "Maxs", "Mins"):
@@ -114,13 +132,16 @@ for _name in ("ShiftLeft", "ShiftRight"):
     _scalar(_name, ("i16", "i32", "u16", "u32"))
 
 _STRIDES1 = (
-    Param("dstBlkStride", "u16"), Param("srcBlkStride", "u16"), Param("dstRepStride", "u8"), Param("srcRepStride", "u8"),
-)  # fmt: skip
+    Param("dstBlkStride", "u16"),
+    Param("srcBlkStride", "u16"),
+    Param("dstRepStride", "u8"),
+    Param("srcRepStride", "u8"),
+)
 
 
 def _rep1_extents(r: Resolved) -> Extents:
     return {
-        name: _rep_span(r.n("repeatTime"), r.n(f"{name}RepStride"), r.n(f"{name}BlkStride"), r.n("mask"), r.size(name))
+        name: rep_span(r.n("repeatTime"), r.n(f"{name}RepStride"), r.n(f"{name}BlkStride"), r.n("mask"), r.size(name))
         for name in ("dst", "src")
     }
 
@@ -130,11 +151,15 @@ def _scalar_rep(name: str, dtypes: tuple[str, ...]) -> None:
     declare(
         InstrSpec(
             f"{name}.rep",
-            f"{name}({{dst}}, {{src}}, {{scalar}}, {{mask}}, {{repeatTime}}, UnaryRepeatParams{{{{{strides}}}}})", "V",
-            (Operand("dst", "w", UB, dtypes), Operand("src", "r", UB, dtypes)), (Param("scalar", "elem"), *_MASK, *_STRIDES1),
-            _rep1_extents, rep_work, same_dtype=("dst", "src"),
+            f"{name}({{dst}}, {{src}}, {{scalar}}, {{mask}}, {{repeatTime}}, UnaryRepeatParams{{{{{strides}}}}})",
+            "V",
+            (Operand("dst", "w", UB, dtypes), Operand("src", "r", UB, dtypes)),
+            (Param("scalar", "elem"), *_MASK, *_STRIDES1),
+            _rep1_extents,
+            rep_work,
+            same_dtype=("dst", "src"),
         )
-    )  # fmt: skip
+    )
 
 
 for _name in ("Adds", "Muls", "Maxs", "Mins"):
@@ -144,11 +169,16 @@ for _name in ("Adds", "Muls", "Maxs", "Mins"):
 def _unary(name: str, dtypes: tuple[str, ...]) -> None:
     declare(
         InstrSpec(
-            name, f"{name}({{dst}}, {{src}}, {{count}})", "V",
-            (Operand("dst", "w", UB, dtypes), Operand("src", "r", UB, dtypes)), COUNT,
-            count_extents("dst", "src"), count_work, same_dtype=("dst", "src"),
+            name,
+            f"{name}({{dst}}, {{src}}, {{count}})",
+            "V",
+            (Operand("dst", "w", UB, dtypes), Operand("src", "r", UB, dtypes)),
+            COUNT,
+            count_extents("dst", "src"),
+            count_work,
+            same_dtype=("dst", "src"),
         )
-    )  # fmt: skip
+    )
 
 
 for _name in ("Exp", "Ln", "Sqrt", "Rsqrt", "Reciprocal", "Abs"):
@@ -159,18 +189,41 @@ _unary("Not", ("i16", "u16"))
 ROUND = tuple(f"RoundMode::CAST_{m}" for m in ("NONE", "RINT", "FLOOR", "CEIL", "ROUND", "TRUNC", "ODD"))
 CASTS = frozenset(
     {
-        ("bf16", "f32"), ("f32", "bf16"), ("f16", "f32"), ("f32", "f16"), ("f32", "i32"), ("i32", "f32"), ("f32", "i16"),
-        ("i16", "f32"), ("f32", "i64"), ("i64", "f32"), ("f16", "i8"), ("i8", "f16"), ("f16", "u8"), ("u8", "f16"),
-        ("f16", "i16"), ("i16", "f16"), ("f16", "i32"), ("bf16", "i32"), ("i32", "i64"), ("i64", "i32"), ("f32", "f32"),
+        ("bf16", "f32"),
+        ("f32", "bf16"),
+        ("f16", "f32"),
+        ("f32", "f16"),
+        ("f32", "i32"),
+        ("i32", "f32"),
+        ("f32", "i16"),
+        ("i16", "f32"),
+        ("f32", "i64"),
+        ("i64", "f32"),
+        ("f16", "i8"),
+        ("i8", "f16"),
+        ("f16", "u8"),
+        ("u8", "f16"),
+        ("f16", "i16"),
+        ("i16", "f16"),
+        ("f16", "i32"),
+        ("bf16", "i32"),
+        ("i32", "i64"),
+        ("i64", "i32"),
+        ("f32", "f32"),
     }
-)  # fmt: skip
+)
 declare(
     InstrSpec(
-        "Cast", "Cast({dst}, {src}, {mode}, {count})", "V", (Operand("dst", "w", UB), Operand("src", "r", UB)),
-        (Param("mode", "enum", ROUND), *COUNT), count_extents("dst", "src"), count_work,
+        "Cast",
+        "Cast({dst}, {src}, {mode}, {count})",
+        "V",
+        (Operand("dst", "w", UB), Operand("src", "r", UB)),
+        (Param("mode", "enum", ROUND), *COUNT),
+        count_extents("dst", "src"),
+        count_work,
         "pairs (source, destination) in CASTS",
     )
-)  # fmt: skip
+)
 
 
 def _compare_extents(r: Resolved) -> Extents:
@@ -183,20 +236,33 @@ def _compare_extents(r: Resolved) -> Extents:
 CMP = tuple(f"CMPMODE::{m}" for m in ("LT", "GT", "EQ", "LE", "GE", "NE"))
 declare(
     InstrSpec(
-        "Compare", "Compare({dst}, {src0}, {src1}, {mode}, {count})", "V",
-        (Operand("dst", "w", UB, ("u8",)), Operand("src0", "r", UB, (*F, "i32")), Operand("src1", "r", UB, (*F, "i32"))),
-        (Param("mode", "enum", CMP), *COUNT), _compare_extents, count_work,
-        "one bit per element; count * itemsize a multiple of 256 bytes; i32 only EQ", same_dtype=("src0", "src1"),
+        "Compare",
+        "Compare({dst}, {src0}, {src1}, {mode}, {count})",
+        "V",
+        (
+            Operand("dst", "w", UB, ("u8",)),
+            Operand("src0", "r", UB, (*F, "i32")),
+            Operand("src1", "r", UB, (*F, "i32")),
+        ),
+        (Param("mode", "enum", CMP), *COUNT),
+        _compare_extents,
+        count_work,
+        "one bit per element; count * itemsize a multiple of 256 bytes; i32 only EQ",
+        same_dtype=("src0", "src1"),
     )
-)  # fmt: skip
+)
 declare(
     InstrSpec(
-        "CompareScalar", "CompareScalar({dst}, {src0}, {scalar}, {mode}, {count})", "V",
+        "CompareScalar",
+        "CompareScalar({dst}, {src0}, {scalar}, {mode}, {count})",
+        "V",
         (Operand("dst", "w", UB, ("u8",)), Operand("src0", "r", UB, (*F, "i32"))),
-        (Param("scalar", "elem:src0"), Param("mode", "enum", CMP), *COUNT), _compare_extents, count_work,
+        (Param("scalar", "elem:src0"), Param("mode", "enum", CMP), *COUNT),
+        _compare_extents,
+        count_work,
         "one bit per element; count * itemsize a multiple of 256 bytes; i32 only EQ",
     )
-)  # fmt: skip
+)
 
 
 def _select_extents(r: Resolved) -> Extents:
@@ -213,92 +279,32 @@ def _select_work(r: Resolved, path: str) -> Work:
 
 declare(
     InstrSpec(
-        "Select", "Select({dst}, {mask}, {src0}, {src1}, SELMODE::VSEL_TENSOR_TENSOR_MODE, {count})", "V",
-        (Operand("dst", "w", UB, F), Operand("mask", "r", UB, ("u8",)), Operand("src0", "r", UB, F), Operand("src1", "r", UB, F)),
-        (Param("count", "u32"),), _select_extents, _select_work, "bit ? src0 : src1", same_dtype=("dst", "src0", "src1"),
+        "Select",
+        "Select({dst}, {mask}, {src0}, {src1}, SELMODE::VSEL_TENSOR_TENSOR_MODE, {count})",
+        "V",
+        (
+            Operand("dst", "w", UB, F),
+            Operand("mask", "r", UB, ("u8",)),
+            Operand("src0", "r", UB, F),
+            Operand("src1", "r", UB, F),
+        ),
+        (Param("count", "u32"),),
+        _select_extents,
+        _select_work,
+        "bit ? src0 : src1",
+        same_dtype=("dst", "src0", "src1"),
     )
-)  # fmt: skip
+)
 declare(
     InstrSpec(
-        "SelectScalar", "Select({dst}, {mask}, {src0}, {scalar}, SELMODE::VSEL_TENSOR_SCALAR_MODE, {count})", "V",
+        "SelectScalar",
+        "Select({dst}, {mask}, {src0}, {scalar}, SELMODE::VSEL_TENSOR_SCALAR_MODE, {count})",
+        "V",
         (Operand("dst", "w", UB, F), Operand("mask", "r", UB, ("u8",)), Operand("src0", "r", UB, F)),
-        (Param("scalar", "elem"), Param("count", "u32")), _select_extents, _select_work, "bit ? src0 : scalar",
+        (Param("scalar", "elem"), Param("count", "u32")),
+        _select_extents,
+        _select_work,
+        "bit ? src0 : scalar",
         same_dtype=("dst", "src0"),
     )
-)  # fmt: skip
-
-
-def _whole_extents(values: int) -> Callable[[Resolved], Extents]:
-    def extents(r: Resolved) -> Extents:
-        rep = r.n("repeatTime")
-        one = values * r.size("dst")
-        return {
-            "dst": (rep - 1) * r.n("dstRepStride") * one + one,
-            "src": _rep_span(rep, r.n("srcRepStride"), r.n("srcBlkStride"), r.n("mask"), r.size("src")),
-        }
-
-    return extents
-
-
-_WHOLE = (
-    Param("mask", "i32", hi=128), Param("repeatTime", "i32", hi=255), Param("dstRepStride", "i32"),
-    Param("srcBlkStride", "i32"), Param("srcRepStride", "i32"),
-)  # fmt: skip
-declare(
-    InstrSpec(
-        "WholeReduceSum", "WholeReduceSum({dst}, {src}, {mask}, {repeatTime}, {dstRepStride}, {srcBlkStride}, {srcRepStride})",
-        "V", (Operand("dst", "w", UB, F), Operand("src", "r", UB, F)), _WHOLE, _whole_extents(1), rep_work,
-        "one sum per repeat, dstRepStride elements apart", same_dtype=("dst", "src"),
-    )
-)  # fmt: skip
-for _name in ("WholeReduceMax", "WholeReduceMin"):
-    for _suffix, _order, _values in (("", "ORDER_VALUE_INDEX", 2), (".value", "ORDER_ONLY_VALUE", 1)):
-        declare(
-            InstrSpec(
-                f"{_name}{_suffix}",
-                f"{_name}({{dst}}, {{src}}, {{mask}}, {{repeatTime}}, {{dstRepStride}}, {{srcBlkStride}}, {{srcRepStride}}, "
-                f"ReduceOrder::{_order})",
-                "V", (Operand("dst", "w", UB, F), Operand("src", "r", UB, F)), _WHOLE, _whole_extents(_values), rep_work,
-                "one value (or value-index pair) per repeat; dstRepStride counts them", same_dtype=("dst", "src"),
-            )
-        )  # fmt: skip
-
-
-def _block_extents(r: Resolved) -> Extents:
-    rep = r.n("repeatTime")
-    one = 8 * r.size("dst")
-    return {
-        "dst": (rep - 1) * r.n("dstRepStride") * one + -(-r.n("mask") * r.size("src") // 32) * r.size("dst"),
-        "src": _rep_span(rep, r.n("srcRepStride"), r.n("srcBlkStride"), r.n("mask"), r.size("src")),
-    }
-
-
-for _name in ("BlockReduceSum", "BlockReduceMax", "BlockReduceMin"):
-    declare(
-        InstrSpec(
-            _name, f"{_name}({{dst}}, {{src}}, {{repeatTime}}, {{mask}}, {{dstRepStride}}, {{srcBlkStride}}, {{srcRepStride}})",
-            "V", (Operand("dst", "w", UB, F), Operand("src", "r", UB, F)), _WHOLE, _block_extents, rep_work,
-            "one result per 32-byte block; dstRepStride counts 8 results", same_dtype=("dst", "src"),
-        )
-    )  # fmt: skip
-
-
-def _reduce_extents(r: Resolved) -> Extents:
-    n, size = r.n("count"), r.size("src")
-    return {"dst": size, "src": n * size, "work": max(32, -(-repeats_of(n * size) * size // 32) * 32)}
-
-
-def _reduce_work(r: Resolved, path: str) -> Work:
-    nbytes = r.n("count") * r.size("src")
-    return Work("vector", "", nbytes, r.dtypes["src"], repeats=repeats_of(nbytes))
-
-
-for _name in ("ReduceSum", "ReduceMax", "ReduceMin"):
-    declare(
-        InstrSpec(
-            _name, f"{_name}({{dst}}, {{src}}, {{work}}, {{count}})", "V",
-            (Operand("dst", "w", UB, F), Operand("src", "r", UB, F), Operand("work", "w", UB, F)), COUNT, _reduce_extents,
-            _reduce_work, "software loop over WholeReduce; work holds one value per repeat of src",
-            same_dtype=("dst", "src", "work"),
-        )
-    )  # fmt: skip
+)

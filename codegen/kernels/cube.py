@@ -1,7 +1,7 @@
 """Matrix products on the cube: out[m, n] = sum over k of a[m, k] * b[n, k] (or b[k, n]), accumulated in f32.
 
-Device memory is row-major. L1 holds columns of 32 bytes (C0 elements), 16 rows to a fractal; L0A holds fractals row band
-by row band, L0B and L0C column by column. The f32 path has C0 = 8, the 16-bit paths 16.
+Device memory is row-major. L1 holds columns of 32 bytes (C0 elements), 16 rows to a fractal; L0A holds fractals row
+band by row band, L0B and L0C column by column. The f32 path has C0 = 8, the 16-bit paths 16.
 """
 
 from __future__ import annotations
@@ -48,9 +48,18 @@ def _load_nz(
 
     def copy(to: LocalRef, of: GmRef, count: Scalar, step: Scalar) -> None:
         k.op(
-            "Nd2Nz", to, of, ndNum=1, nValue=count, dValue=cols, srcNdMatrixStride=0, srcDValue=step, dstNzC0Stride=pad,
-            dstNzNStride=1, dstNzMatrixStride=0,
-        )  # fmt: skip
+            "Nd2Nz",
+            to,
+            of,
+            ndNum=1,
+            nValue=count,
+            dValue=cols,
+            srcNdMatrixStride=0,
+            srcDValue=step,
+            dstNzC0Stride=pad,
+            dstNzNStride=1,
+            dstNzMatrixStride=0,
+        )
 
     if isinstance(pitch, int) and pitch <= PITCH:
         copy(dst, src, rows, pitch)
@@ -105,9 +114,16 @@ def _product(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile) -> None:
             fresh = both(eq(k1, 0), eq(k0, 0))
             k.op("Mmad", out, a0, b0, m=x.m, n=x.n, k=depth, unitFlag=0, cmatrixInitVal=fresh)
     k.op(
-        "Fixpipe", x.out, out, nSize=x.n, mSize=x.m, srcStride=m16, dstStride=x.n_size, quantPre=QUANT[x.out.dtype],
+        "Fixpipe",
+        x.out,
+        out,
+        nSize=x.n,
+        mSize=x.m,
+        srcStride=m16,
+        dstStride=x.n_size,
+        quantPre=QUANT[x.out.dtype],
         unitFlag=0,
-    )  # fmt: skip
+    )
 
 
 def _fractals(
@@ -152,9 +168,15 @@ def _feed_b_by_k(
             _fractals(k, b0[band * (16 * n16)], b1[(first + band) * 256], n16 // 16, rows, transpose=True)
         else:
             k.op(
-                "LoadDataWithTranspose", b0[band * (16 * n16)], b1[(first + band) * (16 * n16)], startIndex=0,
-                repeatTimes=n16 // 16, srcStride=1, dstGap=0, dstFracGap=n16 // 16 - 1,
-            )  # fmt: skip
+                "LoadDataWithTranspose",
+                b0[band * (16 * n16)],
+                b1[(first + band) * (16 * n16)],
+                startIndex=0,
+                repeatTimes=n16 // 16,
+                srcStride=1,
+                dstGap=0,
+                dstFracGap=n16 // 16 - 1,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +214,11 @@ def matmul_kernel(name: str, caps: Capacities, tile: CubeTile, p: Product, sourc
         mm, nn = k.let("m", smin(tile.m, m - m0)), k.let("n", smin(tile.n, n - n0))
         first_b = (item * n + n0) * depth if not p.b_by_k else item * depth * n + n0
         _product(
-            k, mem, tile, _Tile(a[(item * m + m0) * depth], b[first_b], c[(item * m + m0) * n + n0], mm, nn, depth, n,
-                                p.b_by_k),
-        )  # fmt: skip
+            k,
+            mem,
+            tile,
+            _Tile(a[(item * m + m0) * depth], b[first_b], c[(item * m + m0) * n + n0], mm, nn, depth, n, p.b_by_k),
+        )
     _matmul_witnesses(k, tile, p)
     return k.finish(ceildiv(m, tile.m) * ceildiv(n, tile.n) * batch)
 
@@ -206,7 +230,7 @@ def _matmul_witnesses(k: KernelBuilder, tile: CubeTile, p: Product) -> None:
     for cores in (1, 2):
         for m in rows if names else rows[:1]:
             args = {"B": 3, "M": m, "N": 2 * tile.n + 3, "K": 2 * tile.k1 + 5}
-            k.witness(cores, **{name: min(args[name], p.hi) for name in names})
+            k.witness(cores, None, **{name: min(args[name], p.hi) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +248,8 @@ class Grouped:
 def grouped_matmul_kernel(
     name: str, caps: Capacities, tile: CubeTile, g: Grouped, source: Sequence[str] = ()
 ) -> Kernel:
-    """rows [S, K], sorted by expert, by the weights w [E, N, K] of their experts, into out [S, N]; counts stay on the device.
+    """rows [S, K], sorted by expert, by the weights w [E, N, K] of their experts, into out [S, N]; counts stay on the
+    device.
 
     Every core walks the experts and takes each core-count-th tile, counting on from one expert to the next.
     """

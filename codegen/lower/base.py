@@ -89,8 +89,9 @@ class Lowering:
         self._names.add(unique)
         return unique
 
-    def _new(self, name: str, dtype: str, shape: Sequence[Dim], kind: str, source: str = "",
-             data: TensorData | None = None) -> str:  # fmt: skip
+    def _new(
+        self, name: str, dtype: str, shape: Sequence[Dim], kind: str, source: str = "", data: TensorData | None = None
+    ) -> str:
         t = Tensor(self._unique(name), dtype, tuple(shape), kind, source, data)
         self._tensors[t.name] = t
         return t.name

@@ -34,8 +34,9 @@ def close(got: np.ndarray, want: np.ndarray, out: str, depth: int) -> None:
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=EPS[out], atol=EPS["f32"] * scale + 1e-30)
 
 
-def matmul_project(folder: Path, n: int, k: int, dtype: str, out: str, by_k: bool = False,
-                   tile: CubeTile | None = None) -> Project:  # fmt: skip
+def matmul_project(
+    folder: Path, n: int, k: int, dtype: str, out: str, by_k: bool = False, tile: CubeTile | None = None
+) -> Project:
     tile = tile or cube_tile(64, n, k, dtype, CAPS)
     kernel = matmul_kernel("mm", CAPS, tile, Product(None, n, k, 1, dtype, out, by_k))
     return built_kernel(kernel, folder)

@@ -86,7 +86,8 @@ def statements(block: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def test_flags_of_a_double_buffer_by_hand() -> None:
-    """Load and store each wait for the slot two iterations back: 2 carried pairs of 2 ids, 2 forward pairs, 1 barrier."""
+    """Load and store each wait for the slot two iterations back: 2 carried pairs of 2 ids, 2 forward pairs, 1
+    barrier."""
     body = list(statements(chain(2).body))
     assert sum(isinstance(s, SetFlag) for s in body) == 2 * (1 + 2) + 2
     assert sum(isinstance(s, WaitFlag) for s in body) == 2 * (1 + 2) + 2

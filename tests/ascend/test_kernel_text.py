@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from ascend_run import TEMPLATES
 from golden_plugin import Golden
