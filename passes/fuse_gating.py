@@ -72,6 +72,7 @@ def _topk_of_scores(kind: str) -> Rule:
         near=[
             near("the smallest scores", f"{_SIZES}; k = 2; axis = 1; largest = false; ordered = true"),
             near("not over the experts", f"{_SIZES}; k = 2; axis = 0; largest = true; ordered = true"),
+            near("K, is not a number", f"{_SIZES}; k = K; axis = 1; largest = true; ordered = true"),
             near("may tie", "logits: bf16[5, 8]; k = 2; axis = 1; largest = true; ordered = true"),
             near("expected [T, E]", "logits: f32[5, 8, 3]; k = 2; axis = 1; largest = true; ordered = true"),
         ],
@@ -86,6 +87,8 @@ def _topk_of_scores(kind: str) -> Rule:
 
 
 def _topk_of_biased(kind: str) -> Rule:
+    square = "logits: f32[8, 8]"
+
     @rule(
         f"gating-{kind}-bias-topk",
         exactness="exact",
@@ -93,9 +96,10 @@ def _topk_of_biased(kind: str) -> Rule:
         operands={"logits": "[T, E]", "bias": "[E]"},
         cases=[f"{_SIZES}; bias: f32[8]; k = 2; axis = 1; largest = true; ordered = false; at = 1"],
         near=[
-            near(
-                "gathered along 0", f"{_SIZES}; bias: f32[8]; k = 2; axis = 1; largest = true; ordered = false; at = 0"
-            ),
+            near("not over", f"{square}; bias: f32[8]; k = 8; axis = 0; largest = true; ordered = true; at = 1"),
+            near("smallest", f"{_SIZES}; bias: f32[8]; k = 2; axis = 1; largest = false; ordered = true; at = 1"),
+            near("not a number", f"{_SIZES}; bias: f32[8]; k = K; axis = 1; largest = true; ordered = true; at = 1"),
+            near("along 0", f"{_SIZES}; bias: f32[8]; k = 2; axis = 1; largest = true; ordered = true; at = 0"),
             near("may tie", "logits: f16[5, 8]; bias: f16[8]; k = 2; axis = 1; largest = true; ordered = true; at = 1"),
         ],
     )
@@ -122,7 +126,11 @@ def _score_of_topk(kind: str) -> Rule:
         why="gating rounds the weights once; the choice is by the same logits",
         operands={"logits": "[T, E]"},
         cases=["logits: [5, 8]; k = 2; axis = 1; largest = true; ordered = true"],
-        near=[near("the smallest scores", f"{_SIZES}; k = 2; axis = 1; largest = false; ordered = true")],
+        near=[
+            near("the smallest scores", f"{_SIZES}; k = 2; axis = 1; largest = false; ordered = true"),
+            near("not over the experts", f"{_SIZES}; k = 2; axis = 0; largest = true; ordered = true"),
+            near("K, is not a number", f"{_SIZES}; k = K; axis = 1; largest = true; ordered = true"),
+        ],
         escape="refuse",
     )
     def score_of_topk(logits: Term, *, k: Dim, axis: int, largest: bool, ordered: bool) -> Iterator[Any]:
@@ -262,7 +270,8 @@ def _counts(form: str, biased: bool) -> Rule:
         count = counted(experts, bins, own)
         yield count, w, experts, counts
         require(bins == logits.shape[1], f"{bins} bins for {logits.shape[1]} experts", logits)
-        require(count.dtype.name in ("i32", "i64", "f32"), f"{count.dtype} may not hold the counts", count)
+        if form == "-one-hot":
+            require(count.dtype.name in ("i32", "i64", "f32"), f"{count.dtype} may not hold the counts", count)
         w, experts, counts = T.gating(logits, _bias(bias), **kept)
         yield counts if count.dtype is I32 else T.cast(counts, to=count.dtype), w, experts, counts
 

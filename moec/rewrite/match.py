@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from moec.diagnostics import CheckFailed
 from moec.ir.attrs import print_attr
 from moec.ir.data import TensorData
 from moec.ir.graph import Graph, Node, Value
+from moec.ir.types import TensorType
 from moec.ops.registry import opdef
 from moec.ops.signature import match_shape, pattern_text
 from moec.rewrite.rule import Instance, Rule
@@ -139,9 +141,17 @@ class _Matcher:
         if self.rule.escape == "refuse":
             self.check_escapes(nodes, outputs)
         for old, new in zip(outputs, instance.after, strict=True):
-            if new.type != old.type:
+            if self.type_of(new) != old.type:
                 raise NoMatch(f"the result would be {new.type}, not {old.type}")
         return Match(self.rule, self.root, state.values, attrs, nodes, outputs, instance)
+
+    def type_of(self, term: Term) -> TensorType:
+        """The type of a part of the after side; CheckFailed where the rule built something ill-typed."""
+        try:
+            return term.type
+        except ValueError as error:
+            origin = self.root.origin
+            raise CheckFailed(f"rule {self.rule.name} builds an ill-typed result at {origin}: {error}") from error
 
     def check_escapes(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
         inside = set(nodes)

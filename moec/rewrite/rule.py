@@ -34,7 +34,7 @@ from moec.ir.symbol import symbols_of
 from moec.ir.types import TensorType
 from moec.ops.signature import Pattern, parse_signature
 from moec.rewrite.case import Case, parse_case
-from moec.rewrite.term import Apply, AttrVar, NoMatch, Splat, Term, applies, variable
+from moec.rewrite.term import Apply, AttrVar, NoMatch, Splat, Term, applies, restart_guards, variable
 
 EXACTNESS = ("exact", "reassociated", "approximate")
 FLOATS = ("f32", "bf16", "f16")
@@ -120,6 +120,7 @@ class Rule:
     def _start(
         self, types: Mapping[str, TensorType], attrs: Mapping[str, Any]
     ) -> tuple[tuple[Term, ...], Iterator[Any]]:
+        restart_guards()
         generator = self.body(*(variable(n, types[n]) for n in self.operands), **{k: attrs[k] for k in self.attrs})
         return _outputs(next(generator)), generator
 

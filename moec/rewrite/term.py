@@ -190,6 +190,7 @@ def require(condition: bool, reason: str, *blame: Term) -> None:
     guards = _guards[-1] if _guards else None
     if guards is not None:
         guards.seen += 1
+        guards.most = max(guards.most, guards.seen)
         if guards.seen == guards.skipped:
             return
     if not condition:
@@ -197,10 +198,13 @@ def require(condition: bool, reason: str, *blame: Term) -> None:
 
 
 class Guards:
-    """Counts the guards that a run of a rule passes, and skips number ``skipped`` (from 1): for tests of the guards."""
+    """Counts the guards of each run of a rule, and skips number ``skipped`` (from 1): for tests of the guards.
+
+    ``most`` is the largest number that a run came to.
+    """
 
     def __init__(self, skipped: int = 0):
-        self.skipped, self.seen = skipped, 0
+        self.skipped, self.seen, self.most = skipped, 0, 0
 
     def __enter__(self) -> Guards:
         _guards.append(self)
@@ -211,6 +215,12 @@ class Guards:
 
 
 _guards: list[Guards] = []
+
+
+def restart_guards() -> None:
+    """A run of a rule begins: count its guards from the first."""
+    if _guards:
+        _guards[-1].seen = 0
 
 
 class _Ops:
