@@ -8,13 +8,13 @@ A value is a bool, int, float, string, dtype (``!f32``), dimension (``2*T + 1``)
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from moec.ir.data import INLINE_ELEMENTS, ArrayData, TensorData
-from moec.ir.symbol import Expr, parse_dim
+from moec.ir.symbol import MAX_DEPTH, Expr, parse_dim
 from moec.ir.types import DType, dtype
 
 Store = Mapping[str, TensorData]
@@ -39,25 +39,33 @@ class UnreadData(TensorData):
 
 def print_attr(value: Any) -> str:
     """The text of one attribute value; TypeError for a kind that has none."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, np.integer)):
-        return str(int(value))
-    if isinstance(value, (float, np.floating)):
-        return repr(float(value))
-    if isinstance(value, str):
-        return json.dumps(value)
-    if isinstance(value, DType):
-        return "!" + value.name
-    if isinstance(value, Expr):
-        return str(value)
-    if isinstance(value, (tuple, list)):
-        return "[" + ", ".join(map(print_attr, value)) + "]"
+    spell = _SPELL.get(type(value))
+    if spell is not None:
+        return spell(value)
     if isinstance(value, TensorData):
         return print_tensor(value)
+    if isinstance(value, np.integer):
+        return str(int(value))
+    if isinstance(value, np.floating):
+        return repr(float(value))
     raise TypeError(f"an attribute cannot be a {type(value).__name__}")
+
+
+def _spell_list(values: Sequence[Any]) -> str:
+    return "[" + ", ".join([print_attr(v) for v in values]) + "]"
+
+
+_SPELL: dict[type, Callable[[Any], str]] = {
+    type(None): lambda value: "none",
+    bool: lambda value: "true" if value else "false",
+    int: str,
+    float: repr,
+    str: json.dumps,
+    DType: lambda value: "!" + value.name,
+    Expr: str,
+    tuple: _spell_list,
+    list: _spell_list,
+}
 
 
 def is_inline(data: TensorData) -> bool:
@@ -86,6 +94,7 @@ class AttrReader:
 
     def __init__(self, text: str, at: int, store: Store):
         self.text, self.at, self.store = text, at, store
+        self.depth = 0
 
     def spaces(self) -> None:
         while self.at < len(self.text) and self.text[self.at] == " ":
@@ -146,10 +155,14 @@ class AttrReader:
     def items(self) -> tuple[Any, ...]:
         if self.accept("]"):
             return ()
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ValueError(f"lists are nested deeper than {MAX_DEPTH}")
         values = [self.value()]
         while not self.accept("]"):
             self.expect(",")
             values.append(self.value())
+        self.depth -= 1
         return tuple(values)
 
     def until(self, stops: str) -> str:
@@ -179,13 +192,19 @@ class AttrReader:
     def tensor(self) -> TensorData:
         element = dtype(self.word())
         self.expect("[")
-        shape = tuple(int(d) for d in self.items())
+        shape = self.items()
+        if not all(isinstance(d, int) and d >= 0 for d in shape):
+            raise ValueError("the shape of a tensor is a list of sizes")
         self.expect(":")
         self.spaces()
         if self.accept("["):
             numbers = self.items()
             self.expect(">")
-            return ArrayData(np.array(numbers, element.carrier).reshape(shape), element)
+            try:
+                with np.errstate(over="raise"):
+                    return ArrayData(np.array(numbers, element.carrier).reshape(shape), element)
+            except (TypeError, ValueError, ArithmeticError):
+                raise ValueError(f"these are no numbers of a {element}[{', '.join(map(str, shape))}]") from None
         key = self.until(">")
         self.expect(">")
         return self.store.get(key) or UnreadData(element, shape, key)

@@ -16,6 +16,9 @@ from typing import Any
 DEFAULT_BOUND = (0, 2**31 - 1)
 """Bounds of a symbol that nobody bounded: a size that fits the 32-bit loop counters of the kernels."""
 
+MAX_DEPTH = 64
+"""Levels of brackets in the text of a dimension."""
+
 Bounds = tuple[int, int]
 
 
@@ -61,11 +64,12 @@ Terms = tuple[tuple[Monomial, int], ...]
 class Expr:
     """An immutable polynomial over atoms: ``terms`` is sorted, without zero coefficients, never a lone constant."""
 
-    __slots__ = ("terms", "_hash")
+    __slots__ = ("terms", "_hash", "_text")
 
     def __init__(self, terms: Terms):
         self.terms = terms
         self._hash = hash(terms)
+        self._text = ""
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms)
@@ -107,6 +111,11 @@ class Expr:
         return mod(self, other)
 
     def __str__(self) -> str:
+        if not self._text:
+            self._text = self._spell()
+        return self._text
+
+    def _spell(self) -> str:
         parts: list[str] = []
         for mono, coeff in self.terms:
             factors = [str(a) for a in mono]
@@ -301,6 +310,7 @@ class _Parser:
 
     def __init__(self, text: str):
         self.text, self.tokens, self.at = text, [], 0
+        self.depth = 0
         end = 0
         stripped = text.rstrip()
         while end < len(stripped):
@@ -321,10 +331,14 @@ class _Parser:
         return token
 
     def sum(self) -> Dim:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ValueError(f"not a dimension: nested deeper than {MAX_DEPTH}")
         total: Dim = -self.product() if self.peek() == "-" and self.take() else self.product()
         while self.peek() in ("+", "-"):
             sign = 1 if self.take() == "+" else -1
             total = total + sign * self.product()
+        self.depth -= 1
         return total
 
     def product(self) -> Dim:
@@ -357,7 +371,10 @@ class _Parser:
         self.take(",")
         b = self.sum()
         self.take(")")
-        result: Dim = build[fn](a, b)
+        try:
+            result: Dim = build[fn](a, b)
+        except ZeroDivisionError:
+            raise ValueError(f"not a dimension: {self.text!r} (division by zero)") from None
         return result
 
 

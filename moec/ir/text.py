@@ -20,12 +20,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from moec.diagnostics import Problem, Refusal, Where
 from moec.ir.attrs import AttrReader, Store, print_attr
+from moec.ir.bulk import collection_paused
 from moec.ir.graph import Graph, Module, Node, Origin, Source, Value
 from moec.ir.symbol import Dim, parse_dim
-from moec.ir.types import TensorType, dtype
+from moec.ir.types import F32, TensorType, dtype
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 
@@ -51,13 +53,13 @@ def print_graph(graph: Graph, origins: bool = False) -> str:
 
 
 def _print_node(node: Node, names: _Names, origins: bool) -> str:
-    operands = ", ".join("none" if v is None else names[v] for v in node.operands)
+    operands = ", ".join([names[v] for v in node.operands])
     text = f"{node.op}({operands})"
     if node.attrs:
-        text += " {" + ", ".join(f"{k} = {print_attr(v)}" for k, v in node.attrs.items()) + "}"
+        text += " {" + ", ".join([f"{k} = {print_attr(v)}" for k, v in node.attrs.items()]) + "}"
     if node.results:
-        results = ", ".join(names.define(v) for v in node.results)
-        text = f"{results} = {text} : {', '.join(str(v.type) for v in node.results)}"
+        results = ", ".join([names.define(v) for v in node.results])
+        text = f"{results} = {text} : {', '.join([str(v.type) for v in node.results])}"
     if origins and (node.origin.sources or node.origin.rewrites):
         text += f"  # {node.origin}".replace("\n", " ")
     return "  " + text
@@ -68,28 +70,36 @@ def _quoted(name: str) -> str:
 
 
 class _Names:
-    """Unique names for values: their own where they have one, numbers in order of definition where not."""
+    """Unique names for values: their own where they have one (quoted where it is not plain), numbers in order of
+    definition where not.
+    """
 
     def __init__(self) -> None:
-        self.taken: set[str] = set()
-        self.names: dict[Value, str] = {}
+        self.suffixes: dict[str, int] = {}
+        """Names taken, each with the last number appended to it."""
+        self.names: dict[Value | None, str] = {None: "none"}
         self.counter = 0
 
     def define(self, value: Value) -> str:
-        name = value.name
-        if not name:
-            name, self.counter = str(self.counter), self.counter + 1
-        unique, suffix = name, 0
-        while unique in self.taken:
-            suffix += 1
-            unique = f"{name}.{suffix}"
-        self.taken.add(unique)
-        self.names[value] = "%" + (unique if unique.isdigit() else _quoted(unique))
-        return self.names[value]
+        if value.name:
+            text = "%" + _quoted(self.unique(value.name))
+        else:
+            text, self.counter = f"%{self.counter}", self.counter + 1
+        self.names[value] = text
+        return text
 
-    def __getitem__(self, value: Value) -> str:
+    def unique(self, name: str) -> str:
+        """``name``, or ``name.N`` with the first number that makes it one of its own."""
+        unique = name
+        while unique in self.suffixes:
+            self.suffixes[name] += 1
+            unique = f"{name}.{self.suffixes[name]}"
+        self.suffixes[unique] = 0
+        return unique
+
+    def __getitem__(self, value: Value | None) -> str:
         name = self.names.get(value)
-        return name if name is not None else f"%<{value.name or 'not defined here'}>"
+        return name if name is not None else f"%<{value.name if value and value.name else 'not defined here'}>"
 
 
 _VALUE = r'%(?:[A-Za-z0-9_.]+|"(?:[^"\\]|\\.)*")'
@@ -99,6 +109,8 @@ _SYMBOL = re.compile(r"symbol (\S+) in \[(-?\d+), (-?\d+)\]\s*(?:#.*)?\Z")
 _TYPED = re.compile(r'(%?(?:[A-Za-z0-9_.]+|"(?:[^"\\]|\\.)*")): ([a-z0-9]+\[[^\]]*\])')
 _TYPE = re.compile(r"([a-z0-9]+)\[([^\]]*)\]")
 _TOKEN = re.compile(_VALUE + "|none")
+_ATTRS = re.compile(r'(?: \{((?:[^"{}<\\]|"[^"\\]*")*)\})?')
+"""Attributes without tensors and escapes: most nodes' are a few texts that stand many times, so each is read once."""
 
 
 def parse_module(text: str, file: str = "<text>", store: Store | None = None) -> Module:
@@ -106,7 +118,8 @@ def parse_module(text: str, file: str = "<text>", store: Store | None = None) ->
 
     Raises Refusal with every line that cannot be read.
     """
-    return _Reader(text, file, store or {}).module()
+    with collection_paused():
+        return _Reader(text, file, store or {}).module()
 
 
 class _Reader:
@@ -114,9 +127,13 @@ class _Reader:
         self.lines = text.split("\n")
         self.file, self.store = file, store
         self.types: dict[str, TensorType] = {}
+        self.type_lists: dict[str, list[TensorType]] = {}
+        self.attr_texts: dict[str, dict[str, Any]] = {}
         self.problems: list[Problem] = []
         self.graph: Graph | None = None
         self.values: dict[str, Value] = {}
+        self.returns: list[TensorType] = []
+        self.returned = False
         self.number = 0
 
     def module(self) -> Module:
@@ -130,6 +147,7 @@ class _Reader:
                 self.line(module, line, stripped)
             except ValueError as error:
                 self.refuse(str(error), line)
+                self.forgive(stripped)
         if self.graph is not None:
             self.refuse(f"function {self.graph.name} is not closed by '}}'", "")
         if not module.functions and not self.problems:
@@ -142,40 +160,71 @@ class _Reader:
         column = len(line) - len(line.lstrip()) + 1 if line else 0
         self.problems.append(Problem(what, Where(self.file, self.number, column, line)))
 
+    def forgive(self, line: str) -> None:
+        """Take what a refused line would have defined as defined, so that its readers are not refused too."""
+        names, separator, _ = line.partition(" = ")
+        if self.graph is not None and separator and names.startswith("%"):
+            for token in _TOKEN.findall(names):
+                self.values.setdefault(token, Value(TensorType(F32, None), None, 0))
+
     def line(self, module: Module, line: str, stripped: str) -> None:
         if self.graph is None:
             if match := _SYMBOL.match(stripped):
-                module.symbols[match[1]] = int(match[2]), int(match[3])
+                self.symbol(module, match[1], int(match[2]), int(match[3]))
             elif match := _FUNC.match(stripped):
                 self.open(module, match)
             else:
                 raise ValueError("expected 'symbol NAME in [LOW, HIGH]' or 'func NAME(...) -> (...) {'")
         elif stripped[0] == "}":
-            self.graph = None
+            name, self.graph = self.graph.name, None
+            if not self.returned:
+                raise ValueError(f"function {name} has no return")
+        elif self.returned:
+            raise ValueError("nothing follows a return but '}'")
         elif stripped == "return" or stripped.startswith("return "):
             self.close(stripped[6:])
         else:
             self.node(line)
 
+    def symbol(self, module: Module, name: str, low: int, high: int) -> None:
+        if name in module.symbols or low > high:
+            raise ValueError(f"symbol {name} is given twice" if low <= high else f"no size lies in [{low}, {high}]")
+        module.symbols[name] = low, high
+
     def open(self, module: Module, match: re.Match[str]) -> None:
-        self.graph, self.values = Graph(match[1]), {}
+        self.graph, self.values, self.returned = Graph(match[1]), {}, False
         module.add(self.graph)
-        for name, kind in _TYPED.findall(match[2]):
+        for name, kind in self.typed(match[2]):
+            if name[0] != "%":
+                raise ValueError(f"the input {name} does not begin with '%'")
             self.define(name, self.graph.add_input(_unquoted(name[1:]), self.type(kind)))
-        self.graph.output_names = [_unquoted(name) for name, _ in _TYPED.findall(match[3])]
+        outputs = self.typed(match[3])
+        self.graph.output_names = [_unquoted(name) for name, _ in outputs]
+        self.returns = [self.type(kind) for _, kind in outputs]
+
+    @staticmethod
+    def typed(text: str) -> list[tuple[str, str]]:
+        """The names and types of a function's head."""
+        found = [(m[1], m[2]) for m in _TYPED.finditer(text)]
+        if ", ".join(f"{name}: {kind}" for name, kind in found) != text.strip():
+            raise ValueError(f"not a list of names and types: {text}")
+        return found
 
     def define(self, token: str, value: Value) -> None:
         if token in self.values:
             raise ValueError(f"{token} is defined twice")
-        name = _unquoted(token[1:])
-        value.name = "" if name.isdigit() else name
+        value.name = "" if token[1:].isdigit() else _unquoted(token[1:])
         self.values[token] = value
 
     def close(self, rest: str) -> None:
         assert self.graph is not None
+        self.returned = True
         names = self.graph.output_names
         values = [self.operand(t) for t in _TOKEN.findall(rest.split("  #")[0])]
         self.graph.set_outputs([v for v in values if v is not None], names)
+        for value, declared in zip(self.graph.outputs, self.returns, strict=True):
+            if value.type != declared and not self.problems:
+                raise ValueError(f"returns {value.type} where the function's head says {declared}")
 
     def operand(self, token: str) -> Value | None:
         if token == "none":
@@ -201,19 +250,42 @@ class _Reader:
         if match is None:
             raise ValueError("expected '%results = op(%operands) {attributes} : types'")
         results, op, operands = match.groups()
-        reader = AttrReader(line, match.end(), self.store)
-        attrs = reader.attrs()
-        types: list[TensorType] = []
-        if reader.accept(": "):
-            rest = line[reader.at :].split("  #")[0]
-            types = [self.type(m[0]) for m in _TYPE.finditer(rest)]
-        tokens = re.findall(_VALUE, results) if results else []
+        attrs, at = self.attrs(line, match.end())
+        types = self.result_types(line, at)
+        tokens = _tokens(results) if results else []
         if len(tokens) != len(types):
             raise ValueError(f"{len(tokens)} results but {len(types)} types")
         origin = Origin((Source(self.file, self.number, op),))
-        node = self.graph.append(op, [self.operand(t) for t in _TOKEN.findall(operands)], attrs, types, origin)
+        node = self.graph.append(op, [self.operand(t) for t in _tokens(operands)], attrs, types, origin)
         for token, value in zip(tokens, node.results, strict=True):
             self.define(token, value)
+
+    def attrs(self, line: str, at: int) -> tuple[dict[str, Any], int]:
+        """The attributes that stand at ``at``, if any, and where they end."""
+        match = _ATTRS.match(line, at)
+        if match is not None and match[1] is not None:
+            text = match[1]
+            if text not in self.attr_texts:
+                self.attr_texts[text] = AttrReader("{" + text + "}", 0, self.store).attrs()
+            return dict(self.attr_texts[text]), match.end()
+        reader = AttrReader(line, at, self.store)
+        return reader.attrs(), reader.at
+
+    def result_types(self, line: str, at: int) -> list[TensorType]:
+        rest = line[at:].split("  #")[0].strip()
+        if rest not in self.type_lists:
+            texts = [m[0] for m in _TYPE.finditer(rest)]
+            if rest and f": {', '.join(texts)}" != rest:
+                raise ValueError(f"expected ': types', not '{rest}'")
+            self.type_lists[rest] = [self.type(t) for t in texts]
+        return self.type_lists[rest]
+
+
+def _tokens(text: str) -> list[str]:
+    """The values (or ``none``) of a list that the line's pattern has already checked."""
+    if '"' in text:
+        return _TOKEN.findall(text)
+    return text.split(", ") if text else []
 
 
 def _unquoted(name: str) -> str:

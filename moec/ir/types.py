@@ -104,25 +104,30 @@ def dtype_of(array: np.ndarray) -> DType:
     return found
 
 
+class UnknownRank(ValueError):
+    """A shape was wanted of a tensor whose rank nobody knows before it runs."""
+
+
 class TensorType:
     """A tensor's dtype and shape. ``shape`` is None where not even the rank is known. Immutable, compared by value."""
 
-    __slots__ = ("dtype", "shape")
+    __slots__ = ("dtype", "shape", "_text")
 
     def __init__(self, dtype: DType, shape: Shape | None):
         self.dtype = dtype
         self.shape = shape
+        self._text = ""
 
     @property
     def rank(self) -> int:
-        """Number of dimensions; ValueError where unknown."""
+        """Number of dimensions; UnknownRank where it is not known."""
         return len(self.dims)
 
     @property
     def dims(self) -> Shape:
-        """The shape, known by contract of the caller; ValueError where the rank is unknown."""
+        """The shape, known by contract of the caller; UnknownRank where it is not."""
         if self.shape is None:
-            raise ValueError(f"the rank of {self} is unknown")
+            raise UnknownRank(f"the rank of {self} is unknown")
         return self.shape
 
     def numel(self) -> Dim:
@@ -145,8 +150,9 @@ class TensorType:
         return hash((self.dtype.name, self.shape))
 
     def __str__(self) -> str:
-        if self.shape is None:
-            return f"{self.dtype.name}[*]"
-        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+        if not self._text:
+            shape = "*" if self.shape is None else ", ".join(map(str, self.shape))
+            self._text = f"{self.dtype.name}[{shape}]"
+        return self._text
 
     __repr__ = __str__

@@ -88,8 +88,12 @@ def test_what_is_read_back_computes_the_same(module: Module, seed: int) -> None:
     assert {n: a.tobytes() for n, a in first.items()} == {n: a.tobytes() for n, a in second.items()}
 
 
+NOT_DRAWN = {"if", "loop", "scan", "opaque"}
+"""Ops whose meaning lies in functions or domains of their own; the ONNX front end makes them and tests them."""
+
+
 def test_the_strategy_reaches_every_op() -> None:
-    """A new op must be drawn too, or be named here with the reason."""
+    """A new op must be drawn too, or be named above with the reason."""
     reached: set[str] = set()
 
     @settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
@@ -98,7 +102,7 @@ def test_the_strategy_reaches_every_op() -> None:
         reached.update(n.op for n in module.nodes())
 
     collect()
-    assert set(OPS) - reached == set()
+    assert set(OPS) - reached == NOT_DRAWN
 
 
 def check_def_use(graph: Graph) -> None:

@@ -343,7 +343,7 @@ def rope(m: Maker) -> Any:
 
 
 MAKERS: tuple[Callable[[Maker], Any], ...] = (
-    unary, unary, binary, binary, binary, logic, select, with_attributes, cast_integer, reduce, along_axis, matmul,
+    unary, unary, binary, binary, binary, logic, logic, select, with_attributes, cast_integer, reduce, along_axis, matmul,
     reshape, layout, gather, scatter, indices, nonzero, sources, norm, moe, steps,
     attention, attention, rope,
 )  # fmt: skip
