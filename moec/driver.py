@@ -13,7 +13,7 @@ from typing import Any
 
 from moec import sources, store
 from moec.artefacts import SUMMARY, check_output, output_folder
-from moec.diagnostics import NoKernel, Usage, suggest
+from moec.diagnostics import NoKernel, Problem, Usage, suggest
 from moec.ir.data import TensorData
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
@@ -192,12 +192,23 @@ def _lower(
         with stage("lowering to kernels"):
             program = machine.lower(module, sizes)
     except NoKernel as refusal:
-        return None, None, [str(p) for p in refusal.problems]
+        return None, None, _grouped(refusal.problems)
     if folder is not None:
         with stage("writing AscendC"):
             machine.emit(program, folder / "ascendc")
     with stage("timing kernels"):
         return program, machine.schedule(program, sizes), []
+
+
+def _grouped(problems: Sequence[Problem]) -> list[str]:
+    """One text for each different problem: how often, and the first place."""
+    places: dict[str, list[str]] = {}
+    for p in problems:
+        places.setdefault(p.what, []).append(str(p.where))
+    return [
+        f"{what}: {len(where)} node{'s' if len(where) > 1 else ''}, the first is {where[0]}"
+        for what, where in places.items()
+    ]
 
 
 def _write(run: _Run, folder: Path, document: dict[str, Any], schedule: Schedule | None, made: _Passed) -> None:

@@ -24,7 +24,7 @@ def estimate(
     ] = "bf16",
     attributes: Annotated[
         list[str] | None,
-        typer.Option("--attr", metavar="NAME=VALUE", help="An attribute of the op.", show_default=False),
+        typer.Option("--attr", metavar="NAME=VALUE", help="An attribute of the op; a flag is off unless given."),
     ] = None,
     target: Annotated[str, typer.Option("--target", help="The machine: `moec targets` lists them.")] = "ascend910b1",
 ) -> None:
@@ -41,7 +41,8 @@ def estimate(
     try:
         definition = opdef(op)
         operands = _operands(shapes, dtypes)
-        attrs = definition.complete(_attributes(attributes or ()))
+        plain = {name: False for name, attr in definition.attrs.items() if attr.kind == "bool"}
+        attrs = definition.complete(plain | _attributes(attributes or ()))
         definition.infer(operands, attrs)
     except ValueError as error:
         raise Refusal(str(error), todo="`moec ops` lists ops, operands and attributes") from None
@@ -61,7 +62,7 @@ def _answer(
         "attrs": {k: _json(v) for k, v in attrs.items()},
         "target": target,
     }
-    return asked | kernel_entry(time) | {"launch_us": round(time.launch_us, 4), "busy": busy}
+    return asked | kernel_entry(time) | {"launch_us": round(time.launch_us, 4), "busy": busy, "model": time.model}
 
 
 def _json(value: Any) -> Any:

@@ -12,6 +12,10 @@ import typer
 from moec.cli.common import print_table
 
 
+SHOWN_MISSES = 3
+"""Near misses of a pass that are printed; summary.json and the report have them all."""
+
+
 def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     """Passes, kernels and totals of a compilation, and where the files are."""
     for entry in summary["passes"]:
@@ -21,6 +25,8 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
             typer.echo(
                 f"{entry['pass']}: {done}" + (f" ({missed} near miss{'es' if missed > 1 else ''})" if missed else "")
             )
+        for miss in entry["near_misses"][:SHOWN_MISSES]:
+            typer.echo(f"  near miss of {miss['rule']}: {miss['reason']}")
     before, after = (sum(summary["ops"][k].values()) for k in ("before", "after"))
     typer.echo(f"nodes: {before} -> {after}")
     if summary["checks"]:
