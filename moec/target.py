@@ -52,6 +52,8 @@ class KernelTime:
     busy: Mapping[str, float] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
+    model: str = ""
+    """Version of the model that said so."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Schedule:
     target: str
     sizes: Sizes
     kernels: tuple[KernelTime, ...]
+    model: str = ""
+    """Version of the model that said so."""
 
     @property
     def us(self) -> float:

@@ -1,6 +1,6 @@
 """``schedule.json``: how the modelled device runs each kernel.
 
-Keys: ``target``, ``sizes``, ``us`` and ``cycles`` in all, and ``kernels`` in launch order: ``kernel``, ``core`` (aic,
+Keys: ``target``, ``model`` (version of the cycle model), ``sizes``, ``us`` and ``cycles`` in all, and ``kernels`` in launch order: ``kernel``, ``core`` (aic,
 aiv or mix), ``blocks`` (cores used),
 ``start_us``, ``us`` (with the launch), ``launch_us``, ``cycles`` (slowest core), ``busy`` (each pipe's share of the
 cycles), ``bound`` (what limits
@@ -26,6 +26,7 @@ def schedule_json(schedule: Schedule) -> dict[str, Any]:
         start += k.us
     return {
         "target": schedule.target,
+        "model": schedule.model,
         "sizes": dict(schedule.sizes),
         "us": round(schedule.us, 4),
         "cycles": schedule.cycles,

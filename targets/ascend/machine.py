@@ -2,7 +2,8 @@
 
 A machine is a YAML file in ``machines/``; ``extends`` names the file it completes (``dav_c220`` holds what all chips of
 the architecture share). A leaf is ``{value, source, confidence[, note]}``; sources are listed once under ``sources``.
-``load("ascend910b1")`` gives a ``Machine``; ``machine["memory.hbm_rate"]`` is a number, ``machine.figures`` has the rest.
+``load("ascend910b1")`` gives a ``Machine``; ``machine["memory.hbm_rate"]`` is a number, ``machine.figures`` has the
+rest.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ PATHS = (
 CUBE_DTYPES = ("int4", "int8", "f16", "bf16", "f32", "hf32")
 QUEUED_PIPES = ("MTE1", "M", "MTE2", "MTE3", "V", "FIX")
 LINKS = ("die", "node", "cluster")
+HEADER = ("abstract", "extends", "title", "soc", "sources")
+"""Top-level keys that hold no figures."""
 
 
 def _schema() -> dict[str, str]:
@@ -43,7 +46,14 @@ def _schema() -> dict[str, str]:
     keys |= {f"cube.mac.{d}": "MAC/cycle" for d in CUBE_DTYPES}
     keys |= {"vector.repeat_bytes": "B", "vector.max_repeats": "repeats", "vector.drain": "cycles"}
     keys |= {"vector.conflict": "cycles/repeat"}
-    units = {"rate": "B/cycle", "start": "cycles", "issue": "cycles", "row": "cycles", "row_bytes": "B", "latency": "cycles"}
+    units = {
+        "rate": "B/cycle",
+        "start": "cycles",
+        "issue": "cycles",
+        "row": "cycles",
+        "short_row": "B",
+        "latency": "cycles",
+    }
     keys |= {f"paths.{p}.{k}": unit for p in PATHS for k, unit in units.items()}
     keys |= {f"scalar.{k}": "cycles" for k in ("issue", "op", "load_gm", "load_local", "store")}
     keys |= {f"sync.{k}": "cycles" for k in ("flag", "barrier", "sync_all", "cross_core")}
@@ -73,6 +83,8 @@ class Machine:
 
     name: str
     title: str
+    soc: str
+    """The chip as the vendor's build tools name it."""
     figures: Mapping[str, Figure]
     sources: Mapping[str, str]
 
@@ -121,7 +133,9 @@ def _parse(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = Where(str(path), mark.line + 1, mark.column + 1) if mark else Where(str(path))
-        raise Refusal("the machine file is not YAML", where, f"correct it: {getattr(error, 'problem', error)}") from None
+        raise Refusal(
+            "the machine file is not YAML", where, f"correct it: {getattr(error, 'problem', error)}"
+        ) from None
     if not isinstance(data, dict):
         raise Refusal("the machine file is no mapping", Where(str(path)), "write keys and figures as in dav_c220.yaml")
     return data
@@ -143,21 +157,24 @@ def load_file(path: Path) -> Machine:
     figures: dict[str, Figure] = {}
     sources: dict[str, str] = {}
     layers = _layers(path)
-    for file, data in layers:
+    for _, data in layers:
         sources |= {str(k): str(v) for k, v in (data.get("sources") or {}).items()}
     for file, data in layers:
-        body = {k: v for k, v in data.items() if k not in ("abstract", "extends", "title", "sources")}
+        body = {k: v for k, v in data.items() if k not in HEADER}
         _collect(file, "", body, figures, sources, problems)
     reported = {p.where.node for p in problems}
     for key in SCHEMA:
         if key not in figures and key not in reported:
-            problems.append(Problem("missing figure", Where(str(path), node=key), f"add it, in {SCHEMA[key]}, with its source"))
-    title = str(layers[-1][1].get("title", ""))
-    if not title:
-        problems.append(Problem("missing title", Where(str(path), node="title"), "add 'title: <what the chip is>'"))
+            problems.append(
+                Problem("missing figure", Where(str(path), node=key), f"add it, in {SCHEMA[key]}, with its source")
+            )
+    texts = {key: str(layers[-1][1].get(key, "")) for key in ("title", "soc")}
+    for key, text in texts.items():
+        if not text:
+            problems.append(Problem(f"missing {key}", Where(str(path), node=key), f"add '{key}: ...' at the top"))
     if problems:
         raise Refusal(problems)
-    return Machine(path.stem, title, figures, sources)
+    return Machine(path.stem, texts["title"], texts["soc"], figures, sources)
 
 
 def _layers(path: Path) -> list[tuple[Path, dict[str, Any]]]:
@@ -180,7 +197,12 @@ def _layers(path: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def _collect(
-    file: Path, prefix: str, node: Mapping[Any, Any], out: dict[str, Figure], sources: Mapping[str, str], bad: list[Problem]
+    file: Path,
+    prefix: str,
+    node: Mapping[Any, Any],
+    out: dict[str, Figure],
+    sources: Mapping[str, str],
+    bad: list[Problem],
 ) -> None:
     for name, value in node.items():
         key = f"{prefix}{name}"

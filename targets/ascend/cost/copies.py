@@ -3,7 +3,7 @@
 A copy holds its pipe for max(issue, start + bytes / rate, rows * row) cycles; its data is usable ``latency`` cycles
 later. Device memory moves whole requests: a row inside one 512-byte line is rounded up to 128, 256 or 512 bytes; a row
 that crosses lines and is not aligned to them costs every line it touches (CANN asc-devkit docs, hardware constraints;
-measured there: rows of 512 B off alignment reach 51 % by nd2nz). Rows cost ``row_bytes`` more each.
+measured there: rows of 512 B off alignment reach 51 % by nd2nz). Rows below a line cost ``short_row`` bytes more each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from moec.targets.ascend.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class CopyCost:
-    """``busy``: cycles on the pipe, ``latency``: cycles from then to usable data, ``moved``: bytes device memory moves."""
+    """``busy``: cycles on the pipe, ``latency``: cycles from then to usable data, ``moved``: bytes of device memory."""
 
     busy: int
     latency: int
@@ -70,5 +70,6 @@ def copy_cost(
     if "GM" in path:
         line, request = int(machine["memory.line"]), int(machine["memory.request"])
         moved = rows_bytes(offset % line, rows, row_bytes, pitch, line, request)
-        moved += math.ceil((rows - 1) * machine[get + "row_bytes"])
+        if row_bytes < line:
+            moved += math.ceil(rows * machine[get + "short_row"])
     return CopyCost(math.ceil(busy), latency, moved)

@@ -1,4 +1,4 @@
-"""The cost of one declared instruction with numbers in it: the bridge from the instruction table to the cost functions."""
+"""The cost of one declared instruction with numbers in it: from the instruction table to the cost functions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from moec.targets.ascend.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class InstrCost:
-    """``busy`` and ``latency`` in cycles; ``bytes`` asked for and ``moved`` by device memory; ``flops`` by unit: ``macs``
-    counts cube FLOP, ``lanes`` bytes of vector arithmetic; ``dtype`` is the cube's operand dtype."""
+    """``busy`` and ``latency`` in cycles; ``bytes`` asked for and ``moved`` by device memory; ``flops`` by unit:
+    ``macs`` counts cube FLOP, ``lanes`` bytes of vector arithmetic; ``dtype`` is the cube's operand dtype."""
 
     busy: int
     latency: int

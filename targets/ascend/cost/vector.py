@@ -9,7 +9,6 @@ measured). A repeat is 256 bytes of the wider side.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 
@@ -17,25 +16,52 @@ from moec.targets.ascend.cost.table import VectorFit, vector_fits
 from moec.targets.ascend.machine import Machine
 
 MACHINE_NAME = {
-    "Add": "VADD", "Sub": "VSUB", "Mul": "VMUL", "Max": "VMAX", "Min": "VMIN", "Div": "VDIV", "And": "VAND", "Or": "VOR",
-    "MulAddDst": "VMLA", "Adds": "VADDS", "Muls": "VMULS", "Maxs": "VMAXS", "Mins": "VMINS", "LeakyRelu": "VLRELU",
-    "Axpy": "VAXPY", "ShiftLeft": "VSHL", "ShiftRight": "VSHR", "Exp": "VEXP", "Ln": "VLN", "Sqrt": "VSQRT",
-    "Rsqrt": "VRSQRT", "Reciprocal": "VREC", "Abs": "VABS", "Relu": "VRELU", "Not": "VNOT", "Cast": "VCONV",
-    "Compare": "VCMPV", "CompareScalar": "VCMPVS", "Select": "VSEL", "SelectScalar": "VSEL", "WholeReduceSum": "VCADD",
-    "WholeReduceMax": "VCMAX", "WholeReduceMin": "VCMIN", "BlockReduceSum": "VCGADD", "BlockReduceMax": "VCGMAX",
-    "BlockReduceMin": "VCGMAX", "PairReduceSum": "VCPADD", "Duplicate": "VECTORDUP", "ArithProgression": "VADDS",
-    "Brcb": "VBRCB", "Copy": "VCOPY", "DataCopy": "VCOPY", "DataCopyBlocks": "VCOPY", "Gather": "VGATHER",
-    "Gatherb": "VGATHERB", "GatherMask": "VREDUCEV2", "MrgSort": "VMRGSORT",
+    "Add": "VADD", "Sub": "VSUB", "Mul": "VMUL", "Max": "VMAX", "Min": "VMIN", "Div": "VDIV", "And": "VAND",
+    "Or": "VOR", "MulAddDst": "VMLA", "Adds": "VADDS", "Muls": "VMULS", "Maxs": "VMAXS", "Mins": "VMINS",
+    "LeakyRelu": "VLRELU", "Axpy": "VAXPY", "ShiftLeft": "VSHL", "ShiftRight": "VSHR", "Exp": "VEXP", "Ln": "VLN",
+    "Sqrt": "VSQRT", "Rsqrt": "VRSQRT", "Reciprocal": "VREC", "Abs": "VABS", "Relu": "VRELU", "Not": "VNOT",
+    "Cast": "VCONV", "Compare": "VCMPV", "CompareScalar": "VCMPVS", "Select": "VSEL", "SelectScalar": "VSEL",
+    "WholeReduceSum": "VCADD", "WholeReduceMax": "VCMAX", "WholeReduceMin": "VCMIN", "BlockReduceSum": "VCGADD",
+    "BlockReduceMax": "VCGMAX", "BlockReduceMin": "VCGMAX", "PairReduceSum": "VCPADD", "Duplicate": "VECTORDUP",
+    "ArithProgression": "VADDS", "Brcb": "VBRCB", "Copy": "VCOPY", "DataCopy": "VCOPY", "DataCopyBlocks": "VCOPY",
+    "Gather": "VGATHER", "Gatherb": "VGATHERB", "GatherMask": "VREDUCEV2", "MrgSort": "VMRGSORT",
 }  # fmt: skip
-"""AscendC call -> measured instruction. ArithProgression as additions of a scalar, BlockReduceMin as its Max: inferred."""
+"""AscendC call -> measured instruction; ArithProgression as Adds and BlockReduceMin as its Max are inferred."""
 
 ARITHMETIC = frozenset(
-    "Add Sub Mul Max Min Div MulAddDst Adds Muls Maxs Mins LeakyRelu Axpy Exp Ln Sqrt Rsqrt Reciprocal Abs Relu "
-    "WholeReduceSum WholeReduceMax WholeReduceMin BlockReduceSum BlockReduceMax BlockReduceMin PairReduceSum".split()
+    [
+        "Add",
+        "Sub",
+        "Mul",
+        "Max",
+        "Min",
+        "Div",
+        "MulAddDst",
+        "Adds",
+        "Muls",
+        "Maxs",
+        "Mins",
+        "LeakyRelu",
+        "Axpy",
+        "Exp",
+        "Ln",
+        "Sqrt",
+        "Rsqrt",
+        "Reciprocal",
+        "Abs",
+        "Relu",
+        "WholeReduceSum",
+        "WholeReduceMax",
+        "WholeReduceMin",
+        "BlockReduceSum",
+        "BlockReduceMax",
+        "BlockReduceMin",
+        "PairReduceSum",
+    ]
 )
 """Calls whose elements count as one FLOP each."""
 
-TWO_SOURCES = frozenset("Add Sub Mul Max Min And Or Select Compare".split())
+TWO_SOURCES = frozenset(["Add", "Sub", "Mul", "Max", "Min", "And", "Or", "Select", "Compare"])
 REDUCTIONS = {"ReduceSum": "WholeReduceSum", "ReduceMax": "WholeReduceMax", "ReduceMin": "WholeReduceMin"}
 SORT32_CYCLES = 16  # per repeat of 32 scores: mskpp lists 15.97 for one (vector_binary_instr_prof.py)
 NAMES = {
@@ -54,7 +80,7 @@ def base_name(op: str) -> str:
 
 @lru_cache(maxsize=4096)
 def fit_of(op: str, source: str, result: str) -> VectorFit:
-    """The fit of AscendC call ``op`` from dtype ``source`` to ``result``. KeyError for a call that was never measured."""
+    """The fit of AscendC call ``op`` from dtype ``source`` to ``result``. KeyError for one never measured."""
     name = MACHINE_NAME[base_name(op)]
     if base_name(op) in ("Compare", "CompareScalar"):
         result = source  # the result is a bit mask; the table repeats the source's dtype
@@ -102,12 +128,11 @@ def _reduction_cycles(machine: Machine, whole: str, dtype: str, repeats: int) ->
         total += int(machine["vector.drain"])
 
 
-def conflicts(machine: Machine, addresses: Sequence[int]) -> bool:
-    """Whether two sources at these UB byte addresses read one bank group in the same cycle.
+def conflicts(machine: Machine, distance: int) -> bool:
+    """Whether two different sources ``distance`` bytes apart in UB read one bank group in the same cycle.
 
     A repeat reads eight consecutive 32-byte blocks of each source from 16 bank groups, so the two never meet only when
     they lie eight groups apart (256 bytes modulo 512); inferred from the documented rule.
     """
     block, groups = int(machine["banks.block"]), int(machine["banks.groups"])
-    first, second = addresses[0] // block % groups, addresses[1] // block % groups
-    return addresses[0] != addresses[1] and (first - second) % groups != groups // 2
+    return distance // block % groups != groups // 2

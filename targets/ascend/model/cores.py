@@ -23,9 +23,9 @@ class _Seat:
 def run_cores(kernel: str, runners: Sequence[Runner], sync_all: int, cross_core: int) -> None:
     """Runs every core to its end, letting those go on that wait for others.
 
-    SyncAll ends for all cores when the last has arrived and all its pipes are done, plus ``sync_all`` cycles. A wait for a
-    cross-core flag ends when every core has set it as often as this core has waited for it (mode 0, the only one that
-    cores of one kind have among them), plus ``cross_core``. Raises CheckFailed where cores wait for ever.
+    SyncAll ends for all cores when the last has arrived and all its pipes are done, plus ``sync_all`` cycles. A wait
+    for a cross-core flag ends when every core has set it as often as this core has waited for it (mode 0, the only
+    one that cores of one kind have among them), plus ``cross_core``. Raises CheckFailed where cores wait for ever.
     """
     seats = [_Seat(r.run()) for r in runners]
     try:

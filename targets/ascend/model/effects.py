@@ -1,8 +1,9 @@
 """What a piece of a kernel depends on and what it leaves behind, found without running it.
 
-``Effect.roots`` determine all that the statements do to the pipes; ``Effect.out`` says, for each outer variable that they
-assign, its value afterwards: an expression over the values before, or the roots that determine it. Everything is in
-terms of the variables at the entry of the piece, so that equal root values before mean equal work and equal values after.
+``Effect.roots`` determine all that the statements do to the pipes; ``Effect.out`` says, for each outer variable that
+they assign, its value afterwards: an expression over the values before, or the roots that determine it. Everything is
+in terms of the variables at the entry of the piece, so that equal root values before mean equal work and equal values
+after.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from dataclasses import dataclass
 from moec.codegen.kernel_ir import Assign, For, If, Instr, Let, LoadScalar, SetFlag, Stmt, WaitFlag
 from moec.codegen.scalar import Scalar, Var, choose
 from moec.targets.ascend.model.terms import (
-    SIZE_LIMIT, Root, decompose, exact, load_of, modulo, size, substitute, unique, variables,
+    SIZE_LIMIT,
+    Root,
+    decompose,
+    exact,
+    load_of,
+    modulo,
+    size,
+    substitute,
+    unique,
+    variables,
 )  # fmt: skip
 
 Opaque = tuple[Root, ...]
@@ -101,16 +111,13 @@ class Analysis:
                 name = part.expr.name if isinstance(part.expr, Var) else ""
                 if name == loop_var:
                     continue
-                if part in seen and part != root:
-                    continue
-                done[part] = None
-                if name in body.out:
+                if name not in body.out:
+                    done[part] = None
+                else:
+                    done[Root(Var(name))] = None
                     after = body.out[name]
                     if isinstance(after, tuple):
                         todo += after
-                    elif part.modulus:
-                        inner = modulo(after, part.modulus)
-                        todo += [inner] if inner is not None else []
                     else:
                         todo += exact(after)
         return list(done)

@@ -1,12 +1,12 @@
 """One core in time: the scalar unit issues in order, each pipe runs its instructions in order, flags order the pipes.
 
-All times are whole cycles. An instruction starts when it has been issued, its pipe is free and the flags its pipe waited
-for are raised; it frees its pipe after ``busy`` cycles and its result is usable ``latency`` later. A queue holds what was
-issued and has not started; the scalar unit stalls when it is full. Copies also need their share of the pools of device
-memory: they take what earlier copies have not reserved.
+All times are whole cycles. An instruction starts when it has been issued, its pipe is free and the flags its pipe
+waited for are raised; it frees its pipe after ``busy`` cycles and its result is usable ``latency`` later. A queue
+holds what was issued and has not started; the scalar unit stalls when it is full. Copies also need their share of the
+pools of device memory: they take what earlier copies have not reserved.
 
-Everything later than now can be read off ``canonical()``: the state with times relative to the scalar unit's and what is
-past set to 0. Two cores with equal canonical states behave alike from then on, shifted in time.
+Everything later than now can be read off ``canonical()``: the state with times relative to the scalar unit's and what
+is past set to 0. Two cores with equal canonical states behave alike from then on, shifted in time.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Deadlock(Exception):
 
 
 class Engine:
-    """The state of one core. ``counters`` is a flat list that ``Timed.counts`` add to; ``stalls`` are cycles that copies
-    waited for each pool beyond their own path."""
+    """The state of one core. ``counters`` is a flat list that ``Timed.counts`` add to; ``stalls`` are cycles that
+    copies waited for each pool beyond their own path."""
 
     def __init__(self, depths: Sequence[int], counters: int):
         n = len(QUEUED)
@@ -167,7 +167,7 @@ class Engine:
             self.free[dst] = at
 
     def barrier(self, pipe: int) -> None:
-        """Later instructions of ``pipe`` start after the results of earlier ones; -1 is all pipes and the scalar unit."""
+        """Later instructions of ``pipe`` start after the results of earlier ones; -1: all pipes and the scalar unit."""
         if pipe < 0:
             self.idle()
         elif self.done[pipe] > self.free[pipe]:

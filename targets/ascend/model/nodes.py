@@ -1,8 +1,8 @@
 """The compiled form of a kernel that the runner walks.
 
-The statements become ``Node``s. Loop bodies and whole loops become ``Unit``s, which carry the key that decides what they
-do (moec.targets.ascend.model.effects), so that the runner can look up a unit it has already run in the same state.
-Functions map the list of variable values to numbers.
+The statements become ``Node``s. Loop bodies and whole loops become ``Unit``s, which carry the key that decides what
+they do (moec.targets.ascend.model.effects), so that the runner can look up a unit it has already run in the same
+state. Functions map the list of variable values to numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Numbers = Callable[[Values], tuple[Any, ...]]
 
 @dataclass(eq=False)
 class InstrNode:
-    """``key`` gives the numbers its cost depends on: parameters by ``names``, then device offset and bank distance."""
+    """``key`` gives the numbers its cost depends on: parameters by ``names``, then device offset and bank distance
+    (-1: one source twice)."""
 
     uid: int
     spec: InstrSpec
@@ -52,7 +53,7 @@ class BarrierNode:
 
 @dataclass(eq=False)
 class LetNode:
-    """A scalar statement: ``cycles`` of the scalar unit, and a value for ``slot`` where time depends on it (else -1)."""
+    """A scalar statement: ``cycles`` of the scalar unit, and a value for ``slot`` if time depends on it (else -1)."""
 
     slot: int
     value: Numbers | None
@@ -79,8 +80,8 @@ class BranchNode:
 
 @dataclass(eq=False)
 class Unit:
-    """A loop body, a whole loop (then ``nodes`` is empty) or a whole kernel, whose work and results are decided by ``key`` and the core's
-    state. ``out``: slots they assign."""
+    """A loop body, a whole loop (then ``nodes`` is empty) or a whole kernel, whose work and results are decided by
+    ``key`` and the core's state. ``out``: slots they assign."""
 
     uid: int
     nodes: tuple[Node, ...]
@@ -106,7 +107,7 @@ Node = InstrNode | FlagNode | BarrierNode | LetNode | SyncNode | BranchNode | Lo
 
 @dataclass(eq=False)
 class Program:
-    """A compiled kernel: ``main`` is the whole body, ``slots`` the number of variables, ``core_slots`` those of the core."""
+    """A compiled kernel: ``main`` is the whole body, ``slots`` counts variables, ``core_slots`` are the core's."""
 
     main: Unit
     slots: int

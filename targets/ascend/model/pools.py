@@ -1,9 +1,9 @@
 """Device memory as two pools that all cores share: HBM, and the L2 in front of it.
 
-All traffic passes the L2; what is touched for the first time also comes from (or goes to) HBM. Re-reads are taken to hit:
-a refinement by capacity and reuse distance belongs here and changes nothing else. A core gets a fixed share of each
-pool: the pool's rate divided by the number of cores it serves at a time, which is all cores' bytes over the busiest
-core's, so that the busiest core is done exactly when the pool could have been, and no earlier.
+All traffic passes the L2; what is touched for the first time also comes from (or goes to) HBM. Re-reads are taken to
+hit: a refinement by capacity and reuse distance belongs here and changes nothing else. A core gets a fixed share of
+each pool: the pool's rate divided by the number of cores it serves at a time, which is all cores' bytes over the
+busiest core's, so that the busiest core is done exactly when the pool could have been, and no earlier.
 """
 
 from __future__ import annotations

@@ -7,18 +7,56 @@ from dataclasses import replace
 
 from moec.codegen.instructions import INSTRUCTIONS
 from moec.codegen.kernel_ir import (
-    ITEMSIZE, PIPES, Assign, Barrier, Comment, CrossCoreSet, CrossCoreWait, For, GmRef, If, Instr, Kernel, Let, LoadScalar,
-    LocalRef, Ref, SetFlag, Stmt, StoreScalar, SyncAll, WaitFlag,
+    ITEMSIZE,
+    PIPES,
+    Assign,
+    Barrier,
+    Comment,
+    CrossCoreSet,
+    CrossCoreWait,
+    For,
+    GmRef,
+    If,
+    Instr,
+    Kernel,
+    Let,
+    LoadScalar,
+    LocalRef,
+    Ref,
+    SetFlag,
+    Stmt,
+    StoreScalar,
+    SyncAll,
+    WaitFlag,
 )  # fmt: skip
 from moec.codegen.scalar import Bin, Expr, Scalar, binary
 from moec.targets.ascend.cost.vector import TWO_SOURCES, base_name
 from moec.targets.ascend.machine import Machine
 from moec.targets.ascend.model.effects import Analysis, Effect
 from moec.targets.ascend.model.nodes import (
-    BarrierNode, BranchNode, FlagNode, InstrNode, LetNode, LoopNode, Node, Program, SyncNode, Unit, syncs,
+    BarrierNode,
+    BranchNode,
+    FlagNode,
+    InstrNode,
+    LetNode,
+    LoopNode,
+    Node,
+    Program,
+    SyncNode,
+    Unit,
+    syncs,
 )  # fmt: skip
 from moec.targets.ascend.model.terms import (
-    CORE_NAMES, Root, Slots, constant_term, exact, load_of, modulo, substitute, unique, variables,
+    CORE_NAMES,
+    Root,
+    Slots,
+    constant_term,
+    exact,
+    load_of,
+    modulo,
+    substitute,
+    unique,
+    variables,
 )  # fmt: skip
 
 PIPE_INDEX = {name: i - 1 for i, name in enumerate(PIPES)}
@@ -127,9 +165,7 @@ class _Compiler:
         distance: Scalar = 0
         banked = base_name(instr.op) in TWO_SOURCES
         if banked:
-            sources = [
-                r for o, r in zip(spec.operands, instr.operands, strict=True) if o.name in ("src0", "src1")
-            ]
+            sources = [r for o, r in zip(spec.operands, instr.operands, strict=True) if o.name in ("src0", "src1")]
             banked = len(sources) == 2
             if banked:
                 a, b = (self._address(r) for r in sources)

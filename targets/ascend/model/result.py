@@ -23,10 +23,10 @@ class Interval:
 class KernelResult:
     """One launch of one kernel at given sizes.
 
-    ``cycles``: of the slowest core, ``us``: with the launch. ``busy``: cycles per pipe (S is the scalar unit) on that core,
-    ``stalls``: cycles its copies waited for HBM or L2 beyond their own path. ``path_bytes``: bytes asked for per path and
-    ``hbm_bytes`` first touches, ``l2_bytes`` all device memory traffic, of all cores. ``flops``: cube FLOP and vector
-    elements. ``floor_us``: max(FLOP / peak, bytes / bandwidth); ``core_cycles``: end of each core.
+    ``cycles``: of the slowest core, ``us``: with the launch. ``busy``: cycles per pipe (S is the scalar unit) on that
+    core, ``stalls``: cycles its copies waited for HBM or L2 beyond their own path. ``path_bytes``: bytes asked for
+    per path and ``hbm_bytes`` first touches, ``l2_bytes`` all device memory traffic, of all cores. ``flops``: cube
+    FLOP and vector elements. ``floor_us``: max(FLOP / peak, bytes / bandwidth); ``core_cycles``: end of each core.
     """
 
     kernel: str
@@ -58,8 +58,8 @@ class KernelResult:
 def bound_by(
     cycles: int, us: float, launch_us: float, busy: Mapping[str, int], stalls: Mapping[str, int], moving: frozenset[str]
 ) -> str:
-    """What limits a kernel: ``launch`` where that takes longer than the work; else the busiest pipe, or, where that pipe
-    moves device memory and spent half of its time waiting for a pool, the pool."""
+    """What limits a kernel: ``launch`` where that takes longer than the work; else the busiest pipe, or, where that
+    pipe moves device memory and spent half of its time waiting for a pool, the pool."""
     if cycles == 0 or launch_us >= us - launch_us:
         return "launch"
     pipe = max(busy, key=lambda p: (busy[p], p))

@@ -1,9 +1,9 @@
 """Runs a compiled kernel on one core: exactly, and quickly where it repeats.
 
-A unit (a loop body or a whole loop) run with the same key in the same canonical state does the same, shifted in time. Its
-outcome is kept: cycles, the state after, counters, variables assigned. Where a loop's body does not depend on the loop
-variable, a state that comes back makes the loop periodic, and the rest is multiplied out. Both are exact; without
-``remember`` everything is simulated, and the results are equal (tests/cost).
+A unit (a loop body or a whole loop) run with the same key in the same canonical state does the same, shifted in time.
+Its outcome is kept: cycles, the state after, counters, variables assigned. Where a loop's body does not depend on the
+loop variable, a state that comes back makes the loop periodic, and the rest is multiplied out. Both are exact;
+without ``remember`` everything is simulated, and the results are equal (tests/cost).
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from typing import Any, Protocol
 
 from moec.targets.ascend.model.engine import Engine, Timed
 from moec.targets.ascend.model.nodes import (
-    BarrierNode, BranchNode, FlagNode, InstrNode, LetNode, LoopNode, Node, Program, SyncNode, Unit,
+    BarrierNode,
+    BranchNode,
+    FlagNode,
+    InstrNode,
+    LetNode,
+    LoopNode,
+    Node,
+    Program,
+    SyncNode,
+    Unit,
 )  # fmt: skip
 from moec.targets.ascend.model.terms import Values
 
@@ -57,8 +66,8 @@ class Costs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a core says to the others: it has reached SyncAll (``all``), sets a cross-core flag (``set``: ``mode``, ``id``)
-    or waits for one (``wait``: ``id``). ``at`` is when, in cycles of its own clock."""
+    """What a core says to the others: it has reached SyncAll (``all``), sets a cross-core flag (``set``: ``mode``,
+    ``id``) or waits for one (``wait``: ``id``). ``at`` is when, in cycles of its own clock."""
 
     kind: str
     at: int
@@ -71,7 +80,7 @@ Talk = Generator[Message, int, None]
 
 
 class Runner:
-    """One core running one program. ``issue`` and ``flag`` are the scalar unit's cycles for an instruction and a flag."""
+    """One core running one program. ``issue`` and ``flag``: scalar cycles of an instruction and a flag."""
 
     def __init__(
         self, program: Program, engine: Engine, costs: Costs, issue: int, flag: int, memory: Memory | None,
@@ -177,13 +186,14 @@ class Runner:
         seen: dict[tuple[Any, ...], tuple[int, int, list[int]]] = {}
         i = 0
         while i < len(trips):
-            where = (self._known(memory), *(values[slot] for slot in body.out))
+            state = self._known(memory)
+            where = (state, *(values[slot] for slot in body.out))
             if where in seen:
                 first, then, totals = seen[where]
                 times = (len(trips) - i) // (i - first)
                 if times:
                     difference = [b - a for a, b in zip(totals, self.engine.totals(), strict=True)]
-                    self._apply(Outcome(self.engine.now - then, where[0], difference, ()), times)
+                    self._apply(Outcome(self.engine.now - then, state, difference, ()), times)
                     i += times * (i - first)
                 seen = {}
                 if i == len(trips):

@@ -1,7 +1,7 @@
 """Device data that a kernel's scalars are read from: what the simulation needs to know of values.
 
-Expert counts decide loop bounds; where the caller gives none they are balanced: every expert gets the same number of rows,
-the first ones one more where that does not come out even. Anything else that is read and not given is 0.
+Expert counts decide loop bounds; where the caller gives none they are balanced: every expert gets the same number of
+rows, the first ones one more where that does not come out even. Anything else that is read and not given is 0.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def balanced(rows: int, experts: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """``data``: values by parameter name. ``rows``: routed rows in all, to balance counts that are not given; where it is
-    None too, the leading dim of the kernel's first 2-D activation."""
+    """``data``: values by parameter name. ``rows``: routed rows in all, to balance counts that are not given; where
+    it is None too, the leading dim of the kernel's first 2-D activation."""
 
     data: Mapping[str, Sequence[int]] = field(default_factory=dict)
     rows: int | None = None

@@ -1,13 +1,13 @@
 """Times a kernel on a machine: all cores, launch, floor, what bounds it.
 
-Two runs: the first counts bytes and says what each pool of device memory has to serve, the second times. Cores share what
-has been simulated already, so cores with equal work cost a look-up.
+Two runs: the first counts bytes and says what each pool of device memory has to serve, the second times. Cores share
+what has been simulated already, so cores with equal work cost a look-up.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -38,7 +38,9 @@ class Counters:
     """Where each figure of an instruction is counted in the engine's list."""
 
     def __init__(self, program: Program):
-        names = [("path", p) for p in program.paths] + [("flops", d) for d in program.dtypes] + [("lanes", "")]
+        names: list[tuple[str, Any]] = (
+            [("path", p) for p in program.paths] + [("flops", d) for d in program.dtypes] + [("lanes", "")]
+        )
         for tensor in program.tensors:
             for written in (False, True):
                 names += [("asked", (tensor, written)), ("moved", (tensor, written))]
@@ -62,7 +64,7 @@ class CostTable:
     def _timed(self, node: InstrNode, key: tuple[Any, ...]) -> Timed:
         *numbers, offset, distance = key
         params = {**node.fixed, **dict(zip(node.names, numbers, strict=True))}
-        conflict = conflicts(self.machine, (0, distance)) if node.banked else None
+        conflict = distance >= 0 and conflicts(self.machine, distance) if node.banked else None
         resolved = Resolved(node.spec.name, node.dtypes, params)
         cost = instruction_cost(self.machine, node.spec, resolved, node.path, int(offset), conflict)
         index = self.counters.index
@@ -134,7 +136,9 @@ def simulate(
         raise Refusal(f"kernel {kernel.name} needs {', '.join(missing)}", Where(node=kernel.name), "give every size")
     scenario = scenario or Scenario()
     if kernel.core not in ("aic", "aiv"):
-        raise Refusal(f"kernel {kernel.name} is for {kernel.core} cores", Where(node=kernel.name), "split it by core kind")
+        raise Refusal(
+            f"kernel {kernel.name} is for {kernel.core} cores", Where(node=kernel.name), "split it by core kind"
+        )
     wanted = int(evaluate(kernel.blocks, Env({}, args, {})))
     blocks = max(1, min(wanted, machine.cores(kernel.core)))
     tables = scenario.tables(kernel, args)
@@ -165,10 +169,8 @@ def simulate(
     intervals: tuple[Interval, ...] = ()
     if spans:
         recorder = Recorder(depths, size, spans)
-        try:
+        with contextlib.suppress(Enough):
             run(pools, lambda: recorder, range(ends.index(max(ends)), ends.index(max(ends)) + 1), False)
-        except Enough:
-            pass
         intervals = tuple(Interval(QUEUED[p], a, b, label) for p, a, b, label in recorder.record or ())
     return _result(kernel, machine, program, counters, pools, tallies, slowest, ends, intervals)
 

@@ -1,9 +1,9 @@
-"""Scalar expressions for the model: specialised to numbers, compiled, and reduced to what a piece of a kernel depends on.
+"""Scalar expressions for the model: specialised, compiled, reduced to what a piece of a kernel depends on.
 
 A ``Root`` is a quantity whose value decides what some statements do: ``Root(expr, 0)`` is the value of ``expr``,
 ``Root(expr, m)`` is ``expr % m`` (an address enters the cost of a copy only modulo a line). Two runs of the same
-statements with equal roots do the same work. ``decompose`` rewrites roots that depend on volatile variables (a loop's own
-variable, variables it assigns) into roots of the rest.
+statements with equal roots do the same work. ``decompose`` rewrites roots that depend on volatile variables (a loop's
+own variable, variables it assigns) into roots of the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Number, Scalar, Va
 
 @dataclass(frozen=True, slots=True)
 class Load(Expr):
-    """One element of device memory (``tensor``, offset in elements) or of an on-chip buffer, as the scenario gives it."""
+    """One element of device memory (``tensor``, offset in elements) or an on-chip buffer, as the scenario has it."""
 
     tensor: str
     offset: Scalar

@@ -1,0 +1,149 @@
+"""The ``Target`` that passes and driver use: an Ascend chip with its code generation and its cycle model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from moec.codegen.capacities import Capacities
+from moec.codegen.kernel_ir import ITEMSIZE
+from moec.codegen.lower import lower_module
+from moec.codegen.program import Launch, Memset, Program, launch_args
+from moec.codegen.project import write_project
+from moec.diagnostics import Refusal, Where
+from moec.ir.graph import Graph, Module
+from moec.ir.symbol import evaluate
+from moec.ir.types import DType, TensorType
+from moec.ops.build import Builder
+from moec.target import KernelTime, Schedule, Sizes, Span
+from moec.targets.ascend.cost.cube import DTYPES
+from moec.targets.ascend.machine import BUFFERS, Machine, load
+from moec.targets.ascend.model.result import MODEL_VERSION, KernelResult
+from moec.targets.ascend.model.scenario import Scenario
+from moec.targets.ascend.model.simulate import SPANS, simulate
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+class AscendTarget:
+    """One chip of the dav-c220 family."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.name = machine.name
+        self.title = machine.title
+
+    def capacity(self, space: str) -> int:
+        """Usable bytes of an on-chip memory of one core. KeyError for an unknown one."""
+        if space not in BUFFERS:
+            raise KeyError(f"no memory {space}; there are {', '.join(BUFFERS)}")
+        return self.machine.usable(space)
+
+    def computes(self, dtype: DType) -> bool:
+        """Whether the cube takes ``dtype`` or the vector unit holds it."""
+        return dtype.name in DTYPES or dtype.name in ITEMSIZE
+
+    def capacities(self) -> Capacities:
+        """What code generation must know of this chip."""
+        spaces = {space.lower(): self.machine.usable(space) for space in BUFFERS}
+        return Capacities(self.machine.cores("aic"), self.machine.cores("aiv"), **spaces)
+
+    def estimate(
+        self, op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], sizes: Sizes
+    ) -> KernelTime:
+        """The time of one op alone; where it takes several kernels, of all of them. Refusal where it has no kernel."""
+        module = _one_op(op, operands, attrs)
+        times = self.schedule(self.lower(module, sizes), sizes).kernels
+        if not times:
+            raise Refusal(f"op '{op}' moves and computes nothing", Where(node=op), "ask for an op that has a kernel")
+        return _together(times)
+
+    def lower(self, module: Module, tune: Sizes) -> Program:
+        """The program of ``module`` for this chip."""
+        return lower_module(module, self.capacities(), tune)
+
+    def emit(self, program: Program, folder: Path) -> None:
+        """Write the AscendC project into ``folder``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_project(program, folder, TEMPLATES, self.machine.soc)
+
+    def schedule(self, program: Program, sizes: Sizes, scenario: Scenario | None = None) -> Schedule:
+        """Time every step at ``sizes``; expert counts are balanced unless ``scenario`` gives them."""
+        known: dict[Any, KernelTime] = {}
+        times = []
+        for step in program.steps:
+            if isinstance(step, Memset):
+                times.append(self._memset(program, step, sizes))
+                continue
+            kernel = program.kernel(step.kernel)
+            args = _args(step, program, sizes)
+            key = (step.kernel, tuple(args.items()))
+            if key not in known:
+                known[key] = kernel_time(simulate(kernel, self.machine, args, scenario, spans=SPANS))
+            times.append(replace(known[key], nodes=step.nodes))
+        return Schedule(self.name, dict(sizes), tuple(times), MODEL_VERSION)
+
+    def _memset(self, program: Program, step: Memset, sizes: Sizes) -> KernelTime:
+        """A fill at the rate of HBM, launched like a kernel of one vector core (inferred: not measured)."""
+        m = self.machine
+        size = evaluate(program.tensor(step.tensor).bytes, sizes)
+        launch = m["launch.aiv_base"] + m["launch.aiv_per_core"]
+        cycles = -int(-size * m.hz // m["memory.hbm_rate"])
+        work = m.us(cycles)
+        return KernelTime(
+            f"memset_{step.tensor}", "dma", 1, cycles, launch + work, launch, size / m["memory.hbm_peak"] * 1e6,
+            "HBM" if work > launch else "launch", 0, size, model=MODEL_VERSION,
+        )  # fmt: skip
+
+
+def load_target(name: str) -> AscendTarget:
+    """The target of that name. Refusal for an unknown one."""
+    return AscendTarget(load(name))
+
+
+def kernel_time(result: KernelResult) -> KernelTime:
+    """The model's result in the form that reports take."""
+    spans = tuple(Span(i.pipe, i.start, i.stop, i.label) for i in result.intervals)
+    return KernelTime(
+        result.kernel, result.core, result.blocks, result.cycles, result.us, result.launch_us, result.floor_us,
+        result.bound, result.flops, result.hbm_bytes, result.shares, result.source, spans, result.version,
+    )  # fmt: skip
+
+
+def _args(launch: Launch, program: Program, sizes: Sizes) -> dict[str, int]:
+    try:
+        return launch_args(launch, program.kernel(launch.kernel), sizes)
+    except ValueError as error:
+        raise Refusal(str(error), Where(node=", ".join(launch.nodes)), "choose sizes within the bounds") from None
+
+
+def _one_op(op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> Module:
+    """A module whose main function is ``op`` on inputs of the given types."""
+    module = Module()
+    graph = module.add(Graph("main"))
+    values = [None if t is None else graph.add_input(f"x{i}", t) for i, t in enumerate(operands)]
+    try:
+        node = Builder(graph).node(op, *values, **attrs)
+    except ValueError as error:
+        raise Refusal(str(error), Where(node=op), "`moec ops` lists ops, operands and attributes") from None
+    graph.set_outputs(node.results, [f"y{i}" for i in range(len(node.results))])
+    return module
+
+
+def _together(times: Sequence[KernelTime]) -> KernelTime:
+    """Kernels one after the other as one entry; bound, busy shares and spans are those of the longest."""
+    if len(times) == 1:
+        return times[0]
+    longest = max(times, key=lambda t: t.us)
+    return replace(
+        longest,
+        kernel=" + ".join(t.kernel for t in times),
+        cycles=sum(t.cycles for t in times),
+        us=sum(t.us for t in times),
+        launch_us=sum(t.launch_us for t in times),
+        floor_us=sum(t.floor_us for t in times),
+        flops=sum(t.flops for t in times),
+        bytes=sum(t.bytes for t in times),
+    )

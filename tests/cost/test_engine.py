@@ -1,0 +1,188 @@
+"""The engine by hand: what starts when, to the cycle; and its state carries all that matters."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moec.targets.ascend.model.engine import QUEUED, Calendar, Deadlock, Engine, Timed
+
+V, M, MTE1, MTE2, MTE3, FIX = range(6)
+assert QUEUED == ("V", "M", "MTE1", "MTE2", "MTE3", "FIX")
+
+
+def engine(depth: int = 32) -> Engine:
+    return Engine([depth] * 6, 0)
+
+
+def work(pipe: int, busy: int, latency: int = 0, hbm: int = 0, l2: int = 0) -> Timed:
+    return Timed(pipe, busy, latency, (hbm, l2), ())
+
+
+def test_one_instruction() -> None:
+    e = engine()
+    e.issue(work(V, 10, 5), 3)
+    assert (e.now, e.free[V], e.done[V], e.end()) == (3, 13, 18, 18)
+
+
+def test_one_pipe_is_in_order_and_hides_latency() -> None:
+    e = engine()
+    e.issue(work(V, 10, 5), 3)
+    e.issue(work(V, 10, 5), 3)
+    assert (e.now, e.free[V], e.end()) == (6, 23, 28)  # starts at 13, not at 18
+
+
+def test_issue_limits_short_instructions() -> None:
+    e = engine()
+    for _ in range(4):
+        e.issue(work(V, 1), 3)
+    assert e.end() == 13  # the last is issued at 12 and takes 1
+
+
+def test_barrier_waits_for_the_result() -> None:
+    e = engine()
+    e.issue(work(V, 10, 5), 3)
+    e.barrier(V)
+    e.issue(work(V, 10, 5), 3)
+    assert e.end() == 3 + 10 + 5 + 10 + 5
+
+
+def test_barrier_of_one_pipe_leaves_the_others() -> None:
+    e = engine()
+    e.issue(work(MTE2, 100), 3)
+    e.barrier(V)
+    e.issue(work(V, 10), 3)
+    assert e.free[V] == 16
+
+
+def test_barrier_all_stops_the_scalar_unit() -> None:
+    e = engine()
+    e.issue(work(MTE2, 100, 7), 3)
+    e.barrier(-1)
+    assert e.now == 110
+
+
+def test_flag_orders_two_pipes() -> None:
+    e = engine()
+    e.issue(work(MTE2, 100, 20), 3)
+    e.set_flag(MTE2, V, 0)
+    e.wait_flag(MTE2, V, 0)
+    e.issue(work(V, 10), 3)
+    assert e.now == 6  # the scalar unit went on
+    assert e.end() == 3 + 100 + 20 + 10
+
+
+def test_flag_raised_long_ago_costs_nothing() -> None:
+    e = engine()
+    e.set_flag(MTE2, V, 1)
+    e.scalar(50)
+    e.wait_flag(MTE2, V, 1)
+    e.issue(work(V, 10), 3)
+    assert e.end() == 63
+
+
+def test_flag_to_the_scalar_unit() -> None:
+    e = engine()
+    e.issue(work(V, 30, 20), 3)
+    e.set_flag(V, -1, 0)
+    e.wait_flag(V, -1, 0)
+    assert e.now == 53
+
+
+def test_flag_never_raised_is_a_deadlock() -> None:
+    e = engine()
+    with pytest.raises(Deadlock, match="pipe V waits for event 2 of pipe MTE2"):
+        e.wait_flag(MTE2, V, 2)
+    e.set_flag(MTE2, V, 2)
+    e.wait_flag(MTE2, V, 2)
+    with pytest.raises(Deadlock):
+        e.wait_flag(MTE2, V, 2)  # a wait takes the event down
+
+
+def test_full_queue_stops_the_scalar_unit() -> None:
+    e = engine(depth=2)
+    for _ in range(3):
+        e.issue(work(V, 100), 1)  # starts at 1, 101, 201; two may wait
+    assert e.now == 3
+    e.issue(work(V, 100), 1)  # there is room when the second starts
+    assert e.now == 101
+    assert e.free[V] == 401
+
+
+def test_pool_share_stretches_a_copy() -> None:
+    e = engine()
+    e.issue(work(MTE2, 10, 5, hbm=40), 3)
+    assert (e.free[MTE2], e.done[MTE2], e.stalls) == (43, 48, [30, 0])
+    assert e.busy[MTE2] == 40
+
+
+def test_two_pipes_share_a_pool() -> None:
+    """In and out together take (in + out) / rate."""
+    e = engine()
+    e.issue(work(MTE2, 10, hbm=40), 1)
+    e.issue(work(MTE3, 10, hbm=40), 1)
+    assert (e.free[MTE2], e.free[MTE3]) == (41, 81)
+
+
+def test_a_copy_uses_what_a_later_one_left_free() -> None:
+    """A store issued first but starting later does not hold back the load that could start at once."""
+    e = engine()
+    e.issue(work(V, 100), 1)
+    e.set_flag(V, MTE3, 0)
+    e.wait_flag(V, MTE3, 0)
+    e.issue(work(MTE3, 10, hbm=40), 1)  # reserves 101..141
+    e.issue(work(MTE2, 10, hbm=40), 1)  # 3..43
+    e.issue(work(MTE2, 10, hbm=70), 1)  # 43..101, goes on 141..153
+    assert (e.free[MTE3], e.free[MTE2]) == (141, 153)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=14))
+def test_calendar_takes_the_first_free_cycles(asked: list[tuple[int, int]]) -> None:
+    calendar, taken = Calendar(), set[int]()
+    for at, cycles in asked:
+        t, left = at, cycles
+        while left:
+            left -= t not in taken
+            taken.add(t)
+            t += 1
+        assert calendar.reserve(at, cycles) == t
+        held = {t for a, b in zip(calendar.starts, calendar.stops, strict=True) for t in range(a, b)}
+        assert held == taken
+
+
+Step = tuple[str, int, int]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(("issue", "copy", "flag", "barrier", "scalar")), st.integers(0, 5), st.integers(1, 60)),
+    max_size=25,
+)
+
+
+def _play(e: Engine, steps: list[Step]) -> list[int]:
+    ends = []
+    for kind, pipe, size in steps:
+        if kind == "issue":
+            e.issue(work(pipe, size, size % 7), 3)
+        elif kind == "copy":
+            e.issue(work(MTE2 + pipe % 3, size, 9, hbm=size * 2 // 3, l2=size // 2), 3)
+        elif kind == "barrier":
+            e.barrier(pipe - 1)
+        elif kind == "scalar":
+            e.scalar(size)
+        elif (pipe, (pipe + 1) % 6, size % 2) in e.flags:
+            e.wait_flag(pipe, (pipe + 1) % 6, size % 2)
+        else:
+            e.set_flag(pipe, (pipe + 1) % 6, size % 2)
+        ends.append(e.end())
+    return ends
+
+
+@given(STEPS, STEPS, st.integers(1, 4), st.integers(0, 1000))
+def test_the_canonical_state_is_all_that_matters(before: list[Step], after: list[Step], depth: int, shift: int) -> None:
+    first, second = engine(depth), engine(depth)
+    _play(first, before)
+    second.now = first.now + shift
+    second.restore(first.canonical())
+    assert second.canonical() == first.canonical()
+    there, here = _play(first, after), _play(second, after)
+    assert [t + shift for t in there] == here
