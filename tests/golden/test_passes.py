@@ -1,7 +1,7 @@
 """What each pass makes of a small layer: text in, text out, one file a case under ``passes/<pass>/``.
 
-A case file holds comments, a line ``# passes: a,b``, the input, the separator and the expected IR. ``--snapshot-update``
-rewrites the expected part; a file without one fails.
+A case file holds comments, a line ``# passes: a,b``, the input, the separator and the expected IR.
+``--snapshot-update`` rewrites the expected part; a file without one fails.
 """
 
 from __future__ import annotations

@@ -1,0 +1,131 @@
+"""expand-moe against the block's own reference: every attribute, 16 and 32 bit, no token, one token, several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from moec import eval as reference
+from moec.diagnostics import Refusal
+from moec.ir.graph import Graph, Module
+from moec.ir.symbol import Dim, sym
+from moec.ir.types import BF16, F32, DType, TensorType
+from moec.ops.build import Builder
+from moec.ops.registry import opdef
+from moec.passes.base import PassManager
+
+E, H, INNER, T = 8, 16, 8, sym("T")
+PLAIN: dict[str, Any] = {
+    "top_k": 2,
+    "score": "softmax",
+    "score_order": "before_topk",
+    "groups": 1,
+    "group_top_k": 1,
+    "group_score": "none",
+    "group_mask": "none",
+    "renormalize": True,
+    "renormalize_eps": 0.0,
+    "scale": 1.0,
+    "weights_dtype": F32,
+    "weights_on": "output",
+    "activation": "silu",
+    "glu": "chunked",
+    "alpha": 1.0,
+    "limit": None,
+    "up_offset": 0.0,
+    "capacity": None,
+}
+VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
+    "plain": ({}, ""),
+    "sigmoid, bias, shared": ({"score": "sigmoid", "scale": 2.5}, "score_bias shared_gate_up shared_down"),
+    "gated shared": ({}, "shared_gate_up shared_down shared_gate"),
+    "groups": ({"groups": 4, "group_top_k": 2, "group_score": "sum2", "group_mask": "zero"}, ""),
+    "groups by max": ({"groups": 2, "group_top_k": 1, "group_score": "max", "group_mask": "minus_inf"}, ""),
+    "after top-k": ({"score_order": "after_topk", "renormalize": False}, ""),
+    "eps": ({"renormalize_eps": 0.5}, ""),
+    "on input": ({"weights_on": "input"}, ""),
+    "on activation": ({"weights_on": "activation"}, ""),
+    "biases": ({"weights_on": "activation"}, "router_bias gate_up_bias down_bias"),
+    "no glu": ({"glu": "none", "activation": "relu"}, "shared_gate_up shared_down"),
+    "gpt-oss": (
+        {"glu": "interleaved", "alpha": 1.702, "limit": 0.5, "up_offset": 1.0},
+        "gate_up_bias down_bias router_bias",
+    ),
+    "top-1": ({"top_k": 1}, ""),
+    "all experts": ({"top_k": 8}, ""),
+}
+
+
+def block(changed: dict[str, Any], given: str, dtype: DType, router: DType, lead: tuple[Dim, ...] = (T,)) -> Module:
+    """A module of one ``moe`` node whose operands are inputs."""
+    attrs = {**PLAIN, **changed, "router_dtype": router}
+    wide = INNER if attrs["glu"] == "none" else 2 * INNER
+    shapes: dict[str, tuple[Dim, ...]] = {
+        "x": (*lead, H),
+        "router": (E, H),
+        "gate_up": (E, wide, H),
+        "down": (E, H, INNER),
+        "router_bias": (E,),
+        "score_bias": (E,),
+        "gate_up_bias": (E, wide),
+        "down_bias": (E, H),
+        "shared_gate_up": (wide, H),
+        "shared_down": (H, INNER),
+        "shared_gate": (1, H),
+    }
+    assert list(shapes) == [o.name for o in opdef("moe").signature.operands]
+    module = Module()
+    graph = module.add(Graph("main"))
+    required = [o.name for o in opdef("moe").signature.operands if not o.optional]
+    types = {
+        n: TensorType(router if n in ("router", "router_bias", "score_bias") else dtype, s) for n, s in shapes.items()
+    }
+    operands = [graph.add_input(n, types[n]) if n in required or n in given.split() else None for n in shapes]
+    graph.set_outputs(Builder(graph).moe(*operands, **attrs), ["y", "logits"])
+    return module
+
+
+def numbers(module: Module, tokens: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(tokens)
+    made = {}
+    for v in module.main.inputs:
+        shape = tuple(d if isinstance(d, int) else tokens for d in v.type.dims)
+        made[v.name] = (rng.normal(size=shape) * 0.5).astype(v.type.dtype.carrier)
+    return made
+
+
+@pytest.mark.parametrize("dtypes", [(F32, F32), (BF16, BF16), (BF16, F32)], ids=lambda p: f"{p[0]}-router-{p[1]}")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_expansion_is_the_block(variant: str, dtypes: tuple[DType, DType]) -> None:
+    changed, given = VARIANTS[variant]
+    before, after = (block(changed, given, *dtypes) for _ in range(2))
+    PassManager.parse("expand-moe").run(after)
+    assert not [n for n in after.nodes() if n.op == "moe"]
+    for tokens in (0, 1, 5):
+        inputs = numbers(before, tokens)
+        for fp64 in (True, False):
+            old, new = (reference.run(m, inputs, fp64=fp64) for m in (before, after))
+            allowed = 1e-12 if fp64 else (2e-6 if dtypes[0] is F32 else 2**-6)
+            for name in ("y", "logits"):
+                assert old[name].shape == new[name].shape
+                a, b = old[name].astype(np.float64), new[name].astype(np.float64)
+                scale = np.max(np.abs(a), initial=1.0)
+                assert np.max(np.abs(a - b), initial=0.0) <= allowed * scale, (name, tokens, fp64)
+
+
+def test_leading_dimensions_are_restored() -> None:
+    module = block({}, "", F32, F32, (2, sym("S")))
+    before = block({}, "", F32, F32, (2, sym("S")))
+    PassManager.parse("expand-moe,fuse-vector").run(module)
+    inputs = numbers(before, 3)
+    old, new = (reference.run(m, inputs, fp64=True) for m in (before, module))
+    assert new["y"].shape == (2, 3, H) and np.allclose(old["y"], new["y"], rtol=0, atol=1e-12)
+
+
+def test_a_capacity_is_refused_by_name_and_nothing_changes() -> None:
+    module = block({"capacity": 4}, "", F32, F32)
+    with pytest.raises(Refusal, match="capacity 4 cannot be expanded"):
+        PassManager.parse("expand-moe").run(module)
+    assert [n.op for n in module.main] == ["moe"]
