@@ -117,8 +117,9 @@ def binary(m: Maker) -> Any:
 
 
 def logic(m: Maker) -> Any:
-    x = m.pick(lambda t: t.dtype is BOOL)
-    return m.b.node("not", x).result if m.flag() else m.b.node(m.one_of(LOGIC), x, m.pick(lambda t: t == x.type)).result
+    x = m.float()
+    a, b = m.b.is_nan(x), m.b.gt(x, m.constant(x.type.dtype, ()))
+    return m.b.node("not", b).result if m.one_of([0, 1, 2, 3]) == 0 else m.b.node(m.one_of(LOGIC), a, b).result
 
 
 def select(m: Maker) -> Any:
@@ -343,7 +344,7 @@ def rope(m: Maker) -> Any:
 
 
 MAKERS: tuple[Callable[[Maker], Any], ...] = (
-    unary, unary, binary, binary, binary, logic, logic, select, with_attributes, cast_integer, reduce, along_axis, matmul,
+    unary, unary, binary, binary, binary, logic, select, with_attributes, cast_integer, reduce, along_axis, matmul,
     reshape, layout, gather, scatter, indices, nonzero, sources, norm, moe, steps,
     attention, attention, rope,
 )  # fmt: skip
