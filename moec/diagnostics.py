@@ -88,5 +88,6 @@ class CheckFailed(Diagnosis):
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """``did you mean 'x'?`` for the closest of ``known``, or the empty string."""
-    close = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.6)
+    names = sorted(set(known))
+    close = [n for n in names if n.lower() == name.lower()] or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"did you mean '{close[0]}'?" if close else ""

@@ -13,7 +13,7 @@ from typing import Any
 
 from moec import sources, store
 from moec.artefacts import SUMMARY, check_output, output_folder
-from moec.diagnostics import NoKernel, Problem, Usage, suggest
+from moec.diagnostics import NoKernel, Problem, Refusal, Usage, Where, suggest
 from moec.ir.data import TensorData
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
@@ -99,6 +99,7 @@ def compile(
         with stage(f"reading {path.name}"):
             loaded = sources.read(path)
     module = loaded.module
+    _require_known(module)
     check_sizes(module, set or {})
     sizes = complete_sizes(module, {**loaded.tune, **(set or {})})
     place = output_folder(final) if final is not None else nullcontext(None)
@@ -139,6 +140,27 @@ def _require_passes(names: Sequence[str], chosen: Sequence[Pass]) -> None:
         if name != "all" and name not in known:
             hint = suggest(name, known) or f"passes that run: {', '.join(known)}; or all"
             raise Usage(f"--print-after: no pass '{name}' runs", todo=hint)
+
+
+def _require_known(module: Module) -> None:
+    """Refusal with every operator that neither moec nor ONNX itself knows: nothing can be said of what it computes."""
+    import onnx
+
+    found: dict[str, list[str]] = {}
+    for node in module.nodes():
+        if node.op == "opaque" and not onnx.defs.has(node.attrs["type"], node.attrs["domain"]):
+            name = ".".join(filter(None, (node.attrs["domain"], node.attrs["type"])))
+            found.setdefault(name, []).append(str(node.origin))
+    if found:
+        todo = "write it with standard operators before it is exported"
+        raise Refusal(
+            [
+                Problem(
+                    f"unknown operator {name} ({len(places)} nodes, this is the first)", Where(node=places[0]), todo
+                )
+                for name, places in found.items()
+            ]
+        )
 
 
 @dataclass

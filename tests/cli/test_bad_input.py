@@ -37,7 +37,10 @@ def unknown_op() -> bytes:
         helper.make_node("Relu", ["a"], ["b"]),
         helper.make_node("Wibble", ["b"], ["y"], name="second", domain="acme.ai"),
     ]
-    return bytes(model_with(nodes).SerializeToString())
+    model = model_with(nodes)
+    model.opset_import.append(helper.make_opsetid("acme.ai", 1))
+    model.graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [4, 4]))
+    return bytes(model.SerializeToString())
 
 
 def unknown_opset() -> bytes:
