@@ -15,6 +15,7 @@ from moec.codegen.kernel_ir import (
     ITEMSIZE,
     Assign,
     Barrier,
+    Buffer,
     Comment,
     CrossCoreSet,
     CrossCoreWait,
@@ -33,7 +34,7 @@ from moec.codegen.kernel_ir import (
     WaitFlag,
     Witness,
 )
-from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Number, Scalar, Var
+from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Number, Scalar, Var, binary
 
 Path = tuple[int, ...]
 """Where a statement stands: index in its block, then 0 (body, then) or 1 (else) and the index in that block, and so
@@ -98,6 +99,39 @@ def value(s: Scalar, env: Env) -> Number:
     return s if not isinstance(s, Expr) else compiled(s)(*env)
 
 
+def first_byte(ref: Ref, buffers: Mapping[str, Buffer]) -> Scalar:
+    """Where ``ref`` starts, as a scalar: in its tensor, or in its memory."""
+    offset = binary("*", ref.offset, ITEMSIZE[ref.dtype])
+    if isinstance(ref, GmRef):
+        return offset
+    b = buffers[ref.buffer]
+    return binary("+", binary("+", binary("*", ref.slot, b.slot_bytes), b.offset), offset)
+
+
+class _Plan:
+    """An instruction prepared for repeated evaluation."""
+
+    __slots__ = ("spec", "dtypes", "fixed", "open", "operands", "pipe")
+
+    def __init__(self, stmt: Instr, buffers: Mapping[str, Buffer]):
+        self.spec = INSTRUCTIONS[stmt.op]
+        pairs = list(zip(self.spec.operands, stmt.operands, strict=True))
+        self.dtypes = {o.name: ref.dtype for o, ref in pairs}
+        self.fixed = {k: p for k, p in stmt.params if not isinstance(p, Expr)}
+        self.open = [(k, compiled(p)) for k, p in stmt.params if isinstance(p, Expr)]
+        spaces = {o.name: "GM" if isinstance(ref, GmRef) else buffers[ref.buffer].space for o, ref in pairs}
+        self.pipe = self.spec.pipe_of(spaces)
+        self.operands = [
+            (
+                o.name,
+                o.role,
+                f"GM:{ref.tensor}" if isinstance(ref, GmRef) else spaces[o.name],
+                compiled(first_byte(ref, buffers)),
+            )
+            for o, ref in pairs
+        ]
+
+
 class Interpreter:
     """Walks one core. ``sample`` keeps only the first ``sample`` and the last two iterations of longer loops."""
 
@@ -106,38 +140,41 @@ class Interpreter:
         self.data = dict(witness.data)
         self.env: Env = ({}, dict(witness.args), {"idx": core, "num": witness.cores, "sub": sub})
         self.buffers = {b.name: b for b in kernel.buffers}
+        self._plans: dict[int, _Plan] = {}
 
     def run(self) -> Iterator[Event]:
         yield from self._block(self.kernel.body, ())
 
+    def start_of(self, ref: Ref) -> int:
+        """First byte of ``ref``: in its tensor, or in its memory."""
+        return int(compiled(first_byte(ref, self.buffers))(*self.env))
+
     def _range(self, ref: Ref, nbytes: int, write: bool) -> Access:
-        offset = int(value(ref.offset, self.env)) * ITEMSIZE[ref.dtype]
-        if isinstance(ref, GmRef):
-            return Access(f"GM:{ref.tensor}", offset, offset + nbytes, write)
-        b = self.buffers[ref.buffer]
-        lo = b.offset + int(value(ref.slot, self.env)) * b.slot_bytes + offset
-        return Access(b.space, lo, lo + nbytes, write)
+        space = f"GM:{ref.tensor}" if isinstance(ref, GmRef) else self.buffers[ref.buffer].space
+        lo = self.start_of(ref)
+        return Access(space, lo, lo + nbytes, write)
 
     def instruction(self, stmt: Instr, path: Path = ()) -> Event:
         """``stmt`` with numbers in the current environment."""
-        spec = INSTRUCTIONS[stmt.op]
+        plan = self._plans.get(id(stmt))
+        if plan is None:
+            plan = self._plans[id(stmt)] = _Plan(stmt, self.buffers)
         env = self.env
-        dtypes = {o.name: ref.dtype for o, ref in zip(spec.operands, stmt.operands, strict=True)}
-        params = {k: value(p, env) if isinstance(p, Expr) else p for k, p in stmt.params}
-        resolved = Resolved(stmt.op, dtypes, params)
-        extents = spec.extents(resolved)
+        params = dict(plan.fixed)
+        for name, fn in plan.open:
+            params[name] = fn(*env)
+        resolved = Resolved(stmt.op, plan.dtypes, params)
+        extents = plan.spec.extents(resolved)
         accesses = []
-        spaces = {}
-        for o, ref in zip(spec.operands, stmt.operands, strict=True):
-            spaces[o.name] = "GM" if isinstance(ref, GmRef) else self.buffers[ref.buffer].space
-            nbytes = extents.get(o.name, 0)
-            if nbytes <= 0:
-                continue
-            if "r" in o.role:
-                accesses.append(self._range(ref, nbytes, False))
-            if "w" in o.role:
-                accesses.append(self._range(ref, nbytes, True))
-        return Event(stmt, path, spec.pipe_of(spaces), accesses, resolved)
+        for name, role, space, start in plan.operands:
+            nbytes = extents.get(name, 0)
+            if nbytes > 0:
+                lo = int(start(*env))
+                if "r" in role:
+                    accesses.append(Access(space, lo, lo + nbytes, False))
+                if "w" in role:
+                    accesses.append(Access(space, lo, lo + nbytes, True))
+        return Event(stmt, path, plan.pipe, accesses, resolved)
 
     def _block(self, block: Sequence[Stmt], prefix: Path) -> Iterator[Event]:
         variables, env = self.env[0], self.env
