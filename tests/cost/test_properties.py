@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
+from itertools import pairwise
 
 import pytest
 from cost_kernels import add, exp, load, random_kernels, scale_kernel, store
@@ -12,7 +14,22 @@ from cost_kernels import kernel as make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moec.codegen.kernel_ir import CrossCoreSet, CrossCoreWait, For, If, Kernel, Let, SetFlag, SyncAll, WaitFlag
+from moec.codegen.interpret import trace
+from moec.codegen.kernel_ir import (
+    CrossCoreSet,
+    CrossCoreWait,
+    For,
+    GmRef,
+    If,
+    Instr,
+    Kernel,
+    Let,
+    LoadScalar,
+    SetFlag,
+    SyncAll,
+    WaitFlag,
+    Witness,
+)
 from moec.codegen.scalar import Arg, Core, Var, eq
 from moec.diagnostics import CheckFailed, Refusal
 from moec.targets.ascend.machine import load as machine
@@ -142,8 +159,6 @@ def test_balanced_counts() -> None:
 
 
 def test_given_counts_decide() -> None:
-    from moec.codegen.kernel_ir import GmRef, LoadScalar
-
     count = Var("count")
     body = (For("e", 0, 8, 1, (LoadScalar(count, GmRef("c", Var("e"), "i64")), For("r", 0, count, 1, (exp(64),)))),)
     few = simulate(make(body), B1, {"n": 64}, Scenario({"c": [1, 0, 0, 0, 0, 0, 0, 0]}))
@@ -162,7 +177,7 @@ def test_spans_are_the_first_of_the_slowest_core() -> None:
     ]
     for pipe in ("MTE2", "V", "MTE3"):
         spans = [(i.start, i.stop) for i in result.intervals if i.pipe == pipe]
-        assert spans == sorted(spans) and all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+        assert spans == sorted(spans) and all(a[1] <= b[0] for a, b in pairwise(spans))
 
 
 SCRIPT = """
@@ -180,3 +195,14 @@ def test_the_same_under_any_hash_seed() -> None:
         done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=True)
         outputs.add(done.stdout)
     assert len(outputs) == 1
+
+
+@given(random_kernels(), st.lists(st.integers(0, 7), min_size=8, max_size=8))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_instruction_counts_are_those_of_the_interpreter(kernel: Kernel, counts: list[int]) -> None:
+    result = simulate(kernel, B1, {"n": 3}, Scenario({"c": counts}))
+    seen: Counter[str] = Counter()
+    for core in range(result.blocks):
+        witness = Witness((("n", 3),), result.blocks, (("c", tuple(counts)),))
+        seen.update(e.stmt.op for e in trace(kernel, witness, core) if isinstance(e.stmt, Instr))
+    assert {name: n for name, n in result.instructions.items() if n} == seen

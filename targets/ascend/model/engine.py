@@ -115,9 +115,13 @@ class Engine:
         self.record: list[tuple[int, int, int, str]] | None = None
 
     def issue(self, instr: Timed, cycles: int) -> None:
-        """The scalar unit spends ``cycles`` and hands ``instr`` to its pipe."""
+        """The scalar unit spends ``cycles`` and hands ``instr`` to its pipe (-1: executes it itself)."""
         self.scalar(cycles)
+        for counter, amount in instr.counts:
+            self.counters[counter] += amount
         pipe = instr.pipe
+        if pipe < 0:
+            return
         queue = self.queue[pipe]
         if len(queue) >= self.depths[pipe]:
             entry = queue[len(queue) - self.depths[pipe]]
@@ -141,8 +145,6 @@ class Engine:
         self.busy[pipe] += end - start
         if end + instr.latency > self.done[pipe]:
             self.done[pipe] = end + instr.latency
-        for counter, amount in instr.counts:
-            self.counters[counter] += amount
         if self.record is not None:
             self.record.append((pipe, start, end, instr.label))
 

@@ -26,7 +26,8 @@ class KernelResult:
     ``cycles``: of the slowest core, ``us``: with the launch. ``busy``: cycles per pipe (S is the scalar unit) on that
     core, ``stalls``: cycles its copies waited for HBM or L2 beyond their own path. ``path_bytes``: bytes asked for
     per path and ``hbm_bytes`` first touches, ``l2_bytes`` all device memory traffic, of all cores. ``flops``: cube
-    FLOP and vector elements. ``floor_us``: max(FLOP / peak, bytes / bandwidth); ``core_cycles``: end of each core.
+    FLOP and vector elements. ``instructions``: how often each call was issued, by all cores. ``floor_us``: max(FLOP /
+    peak, bytes / bandwidth); ``core_cycles``: end of each core.
     """
 
     kernel: str
@@ -44,6 +45,7 @@ class KernelResult:
     hbm_bytes: int
     l2_bytes: int
     flops: int
+    instructions: Mapping[str, int]
     core_cycles: tuple[int, ...]
     source: tuple[str, ...] = ()
     intervals: tuple[Interval, ...] = ()

@@ -163,11 +163,7 @@ class Runner:
         else:
             self._wake()
             if isinstance(node, InstrNode):
-                timed = self.costs.timed(node, node.key(self.values))
-                if node.pipe < 0:
-                    engine.scalar(self.issue)
-                elif timed.busy or timed.counts:
-                    engine.issue(timed, self.issue)
+                engine.issue(self.costs.timed(node, node.key(self.values)), self.issue)
             elif isinstance(node, FlagNode):
                 engine.scalar(self.flag)
                 (engine.set_flag if node.raises else engine.wait_flag)(node.src, node.dst, node.id(self.values)[0])

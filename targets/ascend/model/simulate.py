@@ -41,6 +41,7 @@ class Counters:
         names: list[tuple[str, Any]] = (
             [("path", p) for p in program.paths] + [("flops", d) for d in program.dtypes] + [("lanes", "")]
         )
+        names += [("count", n) for n in sorted({n.spec.name for n in program.instructions})]
         for tensor in program.tensors:
             for written in (False, True):
                 names += [("asked", (tensor, written)), ("moved", (tensor, written))]
@@ -68,7 +69,7 @@ class CostTable:
         resolved = Resolved(node.spec.name, node.dtypes, params)
         cost = instruction_cost(self.machine, node.spec, resolved, node.path, int(offset), conflict)
         index = self.counters.index
-        counts = []
+        counts = [(index["count", node.spec.name], 1)]
         if node.path:
             counts.append((index["path", node.path], cost.bytes))
         if cost.macs:
@@ -228,5 +229,6 @@ def _result(
         kernel.name, kernel.core, machine.name, len(ends), cycles, us, launch, floor * 1e6,
         bound_by(cycles, us, launch, busy, stalls, moving), busy, stalls,
         {p: total("path", p) for p in program.paths}, pools.hbm_bytes, pools.l2_bytes,
-        sum(cube.values()) + lanes // wide, ends, kernel.source, intervals,
+        sum(cube.values()) + lanes // wide, {n: total("count", n) for kind, n in index if kind == "count"}, ends,
+        kernel.source, intervals,
     )  # fmt: skip
