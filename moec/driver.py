@@ -110,6 +110,7 @@ def compile(
         source_entry = {"file": path.name, "kind": path.suffix.removeprefix(".")} if path is not None else {}
         document = summary(
             source_entry,
+            [str(w) for w in loaded.warnings],
             {"name": machine.name, "title": machine.title},
             sizes,
             set or {},

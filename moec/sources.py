@@ -53,7 +53,8 @@ def read(path: Path) -> Loaded:
         found = importlib.import_module("moec.frontend.dsl").read_moe(path)
         loaded = Loaded(found.module, found.tune, found.warnings)
     elif kind == ".onnx":
-        loaded = Loaded(importlib.import_module("moec.frontend.onnx").load_onnx(path), {}, ())
+        imported = importlib.import_module("moec.frontend.onnx").read_onnx(path)
+        loaded = Loaded(imported.module, {}, imported.warnings)
     else:
         loaded = Loaded(load_module(path, store.load(path.parent)), {}, ())
     if "main" not in loaded.module.functions:

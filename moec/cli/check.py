@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from moec.cli.common import Input, stage
+from moec.cli.common import Input, stage, warn
 
 
 def check(file: Input) -> None:
@@ -14,11 +14,13 @@ def check(file: Input) -> None:
 
       moec check layer.moe
     """
-    from moec.driver import load
     from moec.sizes import symbol_bounds
+    from moec.sources import read
 
     with stage(f"reading {file.name}"):
-        module = load(file)
+        loaded = read(file)
+    warn(loaded.warnings)
+    module = loaded.module
     main = module.main
     inputs = ", ".join(f"{v.name}: {v.type}" for v in main.inputs)
     outputs = ", ".join(f"{n}: {v.type}" for n, v in zip(main.output_names, main.outputs, strict=True))

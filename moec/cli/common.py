@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,6 +41,12 @@ def stage(name: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def warn(warnings: Iterable[object]) -> None:
+    """Print what looks like a mistake in the input to stderr."""
+    for warning in warnings:
+        print(f"moec: warning: {warning}", file=sys.stderr)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[Any]], title: str = "") -> None:

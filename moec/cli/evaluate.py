@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from moec.cli.common import Input, Sizes, stage
+from moec.cli.common import Input, Sizes, stage, warn
 from moec.cli.trials import Expect, Inputs, Save, Tolerance, finish
 
 
@@ -34,14 +34,16 @@ def evaluate(
     """
     from moec import eval as reference
     from moec.arrays import Arrays
-    from moec.driver import load
     from moec.inputs import divide
     from moec.sizes import check_sizes, parse_sizes
+    from moec.sources import read
     from moec.trial import trials
 
     sizes = parse_sizes(settings or ())
     with stage(f"reading {file.name}"):
-        module = load(file)
+        loaded = read(file)
+    warn(loaded.warnings)
+    module = loaded.module
     check_sizes(module, sizes)
     types = {name: v.type.dtype for name, v in zip(module.main.output_names, module.main.outputs, strict=True)}
 

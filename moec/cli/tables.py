@@ -9,8 +9,7 @@ from typing import Any
 
 import typer
 
-from moec.cli.common import print_table
-
+from moec.cli.common import print_table, warn
 
 SHOWN_MISSES = 3
 """Near misses of a pass that are printed; summary.json and the report have them all."""
@@ -18,6 +17,7 @@ SHOWN_MISSES = 3
 
 def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     """Passes, kernels and totals of a compilation, and where the files are."""
+    warn(summary["warnings"])
     for entry in summary["passes"]:
         if entry["applied"] or entry["near_misses"]:
             done = ", ".join(f"{rule} x{n}" if n > 1 else rule for rule, n in entry["applied"].items()) or "nothing"

@@ -2,6 +2,7 @@
 
 - ``moec``: the compiler's version. ``input``: file name and kind. ``target``: name and title of the machine.
 - ``symbols``: by name: ``size`` used for tiles and schedule, ``given`` (by the user) and ``bounds``.
+- ``warnings``: what looks like a mistake in the input, one text each.
 - ``passes``: in order: ``pass`` (with options), ``applied`` (count by rule), ``near_misses`` (``rule``, ``reason``,
   ``at``), ``nodes`` after it.
 - ``ops``: node counts by op, ``before`` (as imported) and ``after`` all passes.
@@ -92,6 +93,7 @@ def _finite(value: float) -> float | str:
 
 def summary(
     source: Mapping[str, str],
+    warnings: Sequence[str],
     target: Mapping[str, str],
     sizes: Mapping[str, int],
     given: Mapping[str, int],
@@ -108,6 +110,7 @@ def summary(
     return {
         "moec": moec.__version__,
         "input": dict(source),
+        "warnings": list(warnings),
         "target": dict(target),
         "symbols": {
             name: {"size": size, "given": name in given, "bounds": list(bounds[name])} for name, size in sizes.items()

@@ -41,6 +41,7 @@ def page(module: Module, schedule: Schedule | None = None) -> str:
     counts = op_counts(module)
     document = summary(
         {"file": "layer.moe", "kind": "moe"},
+        ["a warning of the input"],
         {"name": "ascend910b1", "title": "Ascend910B1"},
         {"T": 4},
         {},
@@ -91,7 +92,16 @@ def test_the_page_is_well_formed_and_fetches_nothing(lowered: bool) -> None:
 
 def test_the_page_names_kernels_passes_and_what_bounds_each() -> None:
     text = page(chain(5), small_schedule())
-    for part in ("router_matmul", "gating", "MTE2", "launch", "cse", "5.5 µs", "prefers-color-scheme: dark"):
+    for part in (
+        "a warning of the input",
+        "router_matmul",
+        "gating",
+        "MTE2",
+        "launch",
+        "cse",
+        "5.5 µs",
+        "prefers-color-scheme: dark",
+    ):
         assert part in text
     assert "has no kernel" in page(chain(5))
 
