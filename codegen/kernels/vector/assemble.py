@@ -14,7 +14,7 @@ from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmTensor, LocalRef
 from moec.codegen.kernels.vector.plan import FOLD_POOL, Plan, Pool, bits_of, make_plan
 from moec.codegen.kernels.vector.values import Step, Val, Values
-from moec.codegen.scalar import Expr, Scalar, binary, ceildiv, smax, smin
+from moec.codegen.scalar import Arg, Expr, Scalar, binary, ceildiv, smax, smin
 
 ALL_FORMS = ("full", "double", "row", "col", "block", "lanes")
 COLS_ALIGN = 64
@@ -82,7 +82,7 @@ class Job:
 
 
 def assemble(job: Job) -> Scalar:
-    """Emits the kernel's body and returns how many cores it wants."""
+    """Emits the kernel's body with sizes to check it at, and returns how many cores it wants."""
     from moec.codegen.kernels.vector.chunks import emit_chunks
     from moec.codegen.kernels.vector.rowwise import emit_rows, rows_that_fit
 
@@ -93,24 +93,50 @@ def assemble(job: Job) -> Scalar:
     if job.is_flat():
         whole = binary("*", job.rows, job.cols)
         flat = Job(job.k, job.values, 1, whole, 2**40, job.sources, job.sinks)
-        emit_chunks(flat, scalars)
+        most = emit_chunks(flat, scalars)
+        _witness_flat(job, most)
         return smax(1, ceildiv(whole, SMALL_COPY // 8))
     fit = rows_that_fit(job)
     wanted = smax(1, smin(job.rows, ceildiv(binary("*", job.rows, job.cols), 1024)))
     if isinstance(job.cols, int):
         if fit.rows >= 1:
             emit_rows(job, fit, scalars)
+            _witness_rows(job, fit.rows, job.cols)
         else:
             emit_chunks(job, scalars)
+            _witness_rows(job, 1, job.cols)
         return wanted
+    for cols in (5, 64, 100, fit.cols - 1):
+        _witness_rows(job, fit.rows if cols < fit.cols - 1 else 1, cols)
     if job.most_cols <= fit.cols:
         emit_rows(job, fit, scalars)
         return wanted
     with job.k.if_(job.cols <= fit.cols), job.k.reuse():
         emit_rows(job, fit, scalars)
     with job.k.else_(), job.k.reuse():
-        emit_chunks(job, scalars)
+        most = emit_chunks(job, scalars)
+    for cols in (most + 5, 4 * most + 64, 5 * most + 135):
+        _witness_rows(job, 1, cols)
     return wanted
+
+
+def _witness_flat(job: Job, most: int) -> None:
+    """One element, a ragged run, and many runs of ``most`` on one core and two."""
+    for n, cores in ((1, 1), (most - 7, 1), (7 * most + 13, 1), (9 * most + 77, 2)):
+        cols = job.cols if isinstance(job.cols, int) else max(1, n // 3)
+        _witness(job, -(-n // cols), cols, cores)
+
+
+def _witness_rows(job: Job, most: int, cols: int) -> None:
+    """No row, one, a full tile and a ragged one, and many on one core and two."""
+    for rows, cores in ((0, 1), (1, 1), (most + 1, 1), (6 * most + 1, 1), (9 * most + 3, 2)):
+        _witness(job, rows, cols, cores)
+
+
+def _witness(job: Job, rows: int, cols: int, cores: int) -> None:
+    """Sizes that are arguments take the numbers; any other argument is 3."""
+    given = {a.name: n for a, n in ((job.rows, rows), (job.cols, cols)) if isinstance(a, Arg)}
+    job.k.witness(cores, **{name: given.get(name, 3) for name in job.k.arguments()})
 
 
 def load_ones(job: Job) -> dict[Val, Expr]:

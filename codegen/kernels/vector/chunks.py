@@ -71,8 +71,8 @@ def _wide_steps(steps: Sequence[Step], made: Mapping[Val, Step], wanted: Sequenc
     return kept[::-1]
 
 
-def emit_chunks(job: Job, scalars: Mapping[Val, Expr]) -> None:
-    """The kernel's body."""
+def emit_chunks(job: Job, scalars: Mapping[Val, Expr]) -> int:
+    """The kernel's body; returns the columns of a run."""
     k, steps = job.k, job.steps
     head, phases = phases_of(steps, [s.value for s in job.sinks])
     cols = [s for s in steps if _is_col(s)]
@@ -101,7 +101,7 @@ def emit_chunks(job: Job, scalars: Mapping[Val, Expr]) -> None:
         with k.loop("t", k.core, binary("*", job.rows, runs), k.cores) as t:
             row = 0 if isinstance(job.rows, int) and job.rows == 1 else k.let("row", t // runs)
             walk.run(0, row, k.let("first", (t % runs if isinstance(row, Var) else t) * chunk), chunk)
-        return
+        return most
     with k.loop("row", k.core, job.rows, k.cores) as row:
         for s in job.sources:
             if s.value.form == "col":
@@ -112,6 +112,7 @@ def emit_chunks(job: Job, scalars: Mapping[Val, Expr]) -> None:
         for sink in job.sinks:
             if sink.value.form == "col":
                 k.store(sink.tensor[row], frame.place(0)(sink.value), 1)
+    return most
 
 
 def _with(plan: Plan, cols: Plan) -> Plan:
@@ -152,7 +153,8 @@ class _Walk:
         )  # fmt: skip
 
     def load_col(self, s: Source, row: Scalar) -> None:
-        self.job.k.load(self.frame.place(0)(s.value), s.tensor[s.offset + row], 1)
+        dst = self.frame.place(0)(s.value)
+        self.job.k.load(dst, s.tensor[s.offset + row], 1, pad=0, right=32 // ITEMSIZE[dst.dtype] - 1)
 
     def cols(self, steps: Sequence[Step]) -> None:
         """Steps on what a row has one of."""
@@ -186,7 +188,11 @@ class _Walk:
         times = 2 if s.value.form == "double" else 1
         pitch = self.job.cols * times if s.pitch is None else s.pitch
         at = 0 if s.value.form == "row" else (row if s.row_of is None else s.row_of(row)) * pitch
-        self.job.k.load(dst, s.tensor[s.offset + at + first * times], count * times)
+        source, width = s.tensor[s.offset + at + first * times], count * times
+        if self.job.compares():
+            self.job.k.load(dst, source, width, pad=0, right=align(width, 32 // ITEMSIZE[dst.dtype]) - width)
+        else:
+            self.job.k.load(dst, source, width)
 
     def phase(self, n: int, row: Scalar, most: int) -> None:
         """One pass over ``row``."""

@@ -183,7 +183,7 @@ def _load(job: Job, s: Source, dst: LocalRef, pitch: Scalar, first: Scalar, rows
     k, size = job.k, ITEMSIZE[dst.dtype]
     if s.value.form == "col":
         assert s.row_of is None
-        k.load(dst, s.tensor[s.offset + first], rows)
+        k.load(dst, s.tensor[s.offset + first], rows, pad=0, right=align(rows, 32 // size) - rows)
         return
     times = 2 if s.value.form == "double" else 1
     cols, row_pitch = job.cols * times, pitch * times
