@@ -104,9 +104,7 @@ class CppPrinter:
     def literal(x: float, dtype: str) -> str:
         """A number as a C++ literal of ``dtype``."""
         if isinstance(x, int) and dtype not in ("f32", "f16", "bf16"):
-            return str(x)
-        if x == 0:
-            return "0"
+            return str(x) if dtype in ("i32", "i64") else f"static_cast<{CPP[dtype]}>({x})"
         if x in (float("inf"), float("-inf")):
             text = "__builtin_inff()" if x > 0 else "-__builtin_inff()"
         else:

@@ -157,6 +157,8 @@ def violations(
             else:
                 _merge(mine, got)
                 last_wait[step.channel] = pos
+                if step.pipe == _S:
+                    mine[_S] = pos  # what is issued later is issued after this wait
                 scalar_moved = scalar_moved or step.pipe == _S
         elif step.kind == "barrier":
             mine[step.pipe] = pos
