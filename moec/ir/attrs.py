@@ -139,7 +139,10 @@ class AttrReader:
         self.spaces()
         c = self.text[self.at : self.at + 1]
         if c == '"':
-            string, self.at = json.JSONDecoder().raw_decode(self.text, self.at)
+            try:
+                string, self.at = json.JSONDecoder().raw_decode(self.text, self.at)
+            except ValueError:
+                raise ValueError("this string is not closed, or has an escape that JSON does not know") from None
             return string
         if c == "!":
             self.at += 1
@@ -204,7 +207,7 @@ class AttrReader:
                 with np.errstate(over="raise"):
                     return ArrayData(np.array(numbers, element.carrier).reshape(shape), element)
             except (TypeError, ValueError, ArithmeticError):
-                raise ValueError(f"these are no numbers of a {element}[{', '.join(map(str, shape))}]") from None
+                raise ValueError(f"these are no numbers of {element}[{', '.join(map(str, shape))}]") from None
         key = self.until(">")
         self.expect(">")
         return self.store.get(key) or UnreadData(element, shape, key)

@@ -114,7 +114,8 @@ class FileData(TensorData):
         return np.memmap(self.path, self.dtype.carrier, "r", self.offset, self.shape)
 
     def _make_key(self) -> str:
-        return f"file:{self.path.name}@{self.offset}+{self.nbytes}"
+        region = f"{self.path}@{self.offset}:{self.dtype}{self.shape}"
+        return f"file:{self.offset}+{self.nbytes}:" + hashlib.sha256(region.encode()).hexdigest()[:16]
 
 
 _LAYOUTS: dict[str, Callable[..., np.ndarray]] = {

@@ -161,6 +161,11 @@ class Graph:
         """The values returned, in order."""
         return [v for v in self.ret.operands if v is not None]
 
+    @property
+    def last(self) -> Node | None:
+        """The last node; None where there is none."""
+        return self._tail
+
     def add_input(self, name: str, type: TensorType) -> Value:
         value = Value(type, None, len(self.inputs), name)
         self.inputs.append(value)

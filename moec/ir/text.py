@@ -132,9 +132,12 @@ class _Reader:
         self.problems: list[Problem] = []
         self.graph: Graph | None = None
         self.values: dict[str, Value] = {}
-        self.returns: list[TensorType] = []
+        self.returns: list[TensorType] | None = None
+        """What the head says that the function returns; None where the head was refused."""
         self.returned = False
         self.number = 0
+        self.column: int | None = None
+        """Where in the line a refused attribute stands."""
 
     def module(self) -> Module:
         module = Module()
@@ -157,7 +160,8 @@ class _Reader:
         return module
 
     def refuse(self, what: str, line: str) -> None:
-        column = len(line) - len(line.lstrip()) + 1 if line else 0
+        column = self.column or (len(line) - len(line.lstrip()) + 1 if line else 0)
+        self.column = None
         self.problems.append(Problem(what, Where(self.file, self.number, column, line)))
 
     def forgive(self, line: str) -> None:
@@ -192,7 +196,7 @@ class _Reader:
         module.symbols[name] = low, high
 
     def open(self, module: Module, match: re.Match[str]) -> None:
-        self.graph, self.values, self.returned = Graph(match[1]), {}, False
+        self.graph, self.values, self.returned, self.returns = Graph(match[1]), {}, False, None
         module.add(self.graph)
         for name, kind in self.typed(match[2]):
             if name[0] != "%":
@@ -221,6 +225,8 @@ class _Reader:
         self.returned = True
         names = self.graph.output_names
         values = [self.operand(t) for t in _TOKEN.findall(rest.split("  #")[0])]
+        if self.returns is None:
+            return
         self.graph.set_outputs([v for v in values if v is not None], names)
         for value, declared in zip(self.graph.outputs, self.returns, strict=True):
             if value.type != declared and not self.problems:
@@ -266,10 +272,17 @@ class _Reader:
         if match is not None and match[1] is not None:
             text = match[1]
             if text not in self.attr_texts:
-                self.attr_texts[text] = AttrReader("{" + text + "}", 0, self.store).attrs()
+                self.attr_texts[text], _ = self.read_attrs(line, at)
             return dict(self.attr_texts[text]), match.end()
+        return self.read_attrs(line, at)
+
+    def read_attrs(self, line: str, at: int) -> tuple[dict[str, Any], int]:
         reader = AttrReader(line, at, self.store)
-        return reader.attrs(), reader.at
+        try:
+            return reader.attrs(), reader.at
+        except ValueError:
+            self.column = reader.at + 1
+            raise
 
     def result_types(self, line: str, at: int) -> list[TensorType]:
         rest = line[at:].split("  #")[0].strip()
