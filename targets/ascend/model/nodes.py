@@ -92,13 +92,14 @@ class Unit:
 
 @dataclass(eq=False)
 class LoopNode:
-    """``steady``: the body's key does not depend on the loop variable, so equal states repeat for good."""
+    """``varying``: the part of the body's key that the loop variable decides. While that stays the same, equal states
+    repeat. None where variables that the body assigns enter it too."""
 
     slot: int
     bounds: Numbers
     body: Unit
     whole: Unit
-    steady: bool
+    varying: Numbers | None
     syncs: bool
 
 

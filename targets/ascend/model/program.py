@@ -254,10 +254,13 @@ class _Compiler:
         effect = self.analysis.block(stmt.body)
         step = LetNode(-1, None, int(self.machine["scalar.op"]))
         body = self._unit((step, *self._block(stmt.body)), effect)
-        steady = not any(stmt.var in variables(root.expr) for root in effect.key())
+        varying: list[Root] | None = [root for root in effect.key() if stmt.var in variables(root.expr)]
+        if any(variables(root.expr) & set(effect.out) for root in varying or ()):
+            varying = None
         whole = self._unit((), self.analysis.loop(stmt), body.syncs)
+        keyed = None if varying is None else self.slots.key(varying)
         bounds = self.slots.compile(stmt.start, stmt.stop, stmt.step)
-        return LoopNode(self.slots.index[stmt.var], bounds, body, whole, steady, body.syncs)
+        return LoopNode(self.slots.index[stmt.var], bounds, body, whole, keyed, body.syncs)
 
     def _instruction(self, stmt: Instr) -> InstrNode:
         spec = INSTRUCTIONS[stmt.op]

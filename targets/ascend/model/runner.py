@@ -1,9 +1,9 @@
 """Runs a compiled kernel on one core: exactly, and quickly where it repeats.
 
 A unit (a loop body or a whole loop) run with the same key in the same canonical state does the same, shifted in time.
-Its outcome is kept: cycles, the state after, counters, variables assigned. Where a loop's body does not depend on the
-loop variable, a state that comes back makes the loop periodic, and the rest is multiplied out. Both are exact;
-without ``remember`` everything is simulated, and the results are equal (tests/cost).
+Its outcome is kept: cycles, the state after, counters, variables assigned. While the part of a loop body's key that
+the loop variable decides stays the same, a state that comes back makes the loop periodic, and the rest is multiplied
+out. Both are exact; without ``remember`` everything is simulated, and the results are equal (tests/cost).
 """
 
 from __future__ import annotations
@@ -172,18 +172,33 @@ class Runner:
 
     def _loop(self, node: LoopNode) -> None:
         trips = range(*node.bounds(self.values))
-        body, values, memory = node.body, self.values, self.memory
+        body, values = node.body, self.values
         run = partial(self._block, body.nodes)
-        if memory is None or not node.steady or len(trips) < 4:
+        if self.memory is None or node.varying is None or len(trips) < 4:
             for number in trips:
                 values[node.slot] = number
                 self._unit(body, run)
             return
+        start = 0
+        while start < len(trips):
+            values[node.slot] = trips[start]
+            key = node.varying(values)
+            stop = start + 1
+            while stop < len(trips):
+                values[node.slot] = trips[stop]
+                if node.varying(values) != key:
+                    break
+                stop += 1
+            self._alike(node, trips[start:stop], self.memory, run)
+            start = stop
+
+    def _alike(self, node: LoopNode, trips: range, memory: Memory, run: Callable[[], None]) -> None:
+        """Iterations that differ in nothing but the state and the variables they assign: periodic once those return."""
         seen: dict[tuple[Any, ...], tuple[int, int, list[int]]] = {}
         i = 0
         while i < len(trips):
             state = self._known(memory)
-            where = (state, *(values[slot] for slot in body.out))
+            where = (state, *(self.values[slot] for slot in node.body.out))
             if where in seen:
                 first, then, totals = seen[where]
                 times = (len(trips) - i) // (i - first)
@@ -193,14 +208,12 @@ class Runner:
                     i += times * (i - first)
                 seen = {}
                 if i == len(trips):
-                    break
+                    return
             else:
                 seen[where] = (i, self.engine.now, self.engine.totals())
-            values[node.slot] = trips[i]
-            self._unit(body, run)
+            self.values[node.slot] = trips[i]
+            self._unit(node.body, run)
             i += 1
-        if len(trips):
-            values[node.slot] = trips[-1]
 
     # -- several cores
 
