@@ -14,7 +14,9 @@ import numpy as np
 
 from moec.codegen.arrays import read_manifest, read_outputs, write_inputs
 from moec.codegen.build import build, run
-from moec.codegen.kernel_ir import Kernel
+from moec.codegen.instructions import INSTRUCTIONS
+from moec.codegen.interpret import trace
+from moec.codegen.kernel_ir import ITEMSIZE, Instr, Kernel, LoadScalar, StoreScalar, Witness
 from moec.codegen.program import Launch, Output, Program, Tensor
 from moec.codegen.project import write_project
 from moec.codegen.scalar import Arg, Bin, Scalar
@@ -161,3 +163,40 @@ def mask_sites(project: Project, cases: Sequence[Case], kinds: Sequence[str] = (
             else:
                 report.missed[site] = f"{kind} {sites[site]['file']}:{sites[site]['line']} {sites[site]['text']}"
     return report
+
+
+def issued(kernel: Kernel, witness: Witness) -> dict[tuple[str, str], tuple[int, int]]:
+    """Instructions and bytes by (pipe, the CPU model's name of the instruction), over all cores, from the kernel IR."""
+    out: dict[tuple[str, str], tuple[int, int]] = {}
+    for core in range(witness.cores):
+        for event in trace(kernel, witness, core):
+            stmt = event.stmt
+            nbytes = 0
+            if isinstance(stmt, Instr):
+                spec = INSTRUCTIONS[stmt.op]
+                name = re.findall(r"([A-Z]\w+)[<(]", spec.call)[0]
+                name = "Nd2Nz" if stmt.op == "Nd2Nz" else name
+                assert event.resolved is not None
+                nbytes = spec.work(event.resolved, "").bytes
+            elif isinstance(stmt, LoadScalar | StoreScalar):
+                name = "GetValue" if isinstance(stmt, LoadScalar) else "SetValue"
+                nbytes = ITEMSIZE[stmt.ref.dtype]
+            else:
+                name = {"SetFlag": "SetFlag", "WaitFlag": "WaitFlag", "Barrier": "PipeBarrier"}.get(
+                    type(stmt).__name__, ""
+                )
+            if name:
+                count, total = out.get((event.pipe, name), (0, 0))
+                out[event.pipe, name] = (count + 1, total + nbytes)
+    return out
+
+
+def executed(
+    project: Project, case_arrays: Mapping[str, np.ndarray], sizes: Mapping[str, int]
+) -> dict[tuple[str, str], dict[str, int]]:
+    """What a run on the CPU model counted, by (pipe, instruction), of its only launch."""
+    with tempfile.TemporaryDirectory() as name:
+        stats = Path(name) / "stats.json"
+        project.outputs(case_arrays, sizes, MOEC_CPU_STATS=str(stats))
+        (launch,) = json.loads(stats.read_text())["launches"]
+    return {(i["pipe"], i["op"]): i for i in launch["instructions"]}
