@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpus_paths import corpus_folder
 from golden_plugin import golden  # noqa: F401
 from golden_plugin import pytest_addoption as _golden_options
 
@@ -49,12 +50,6 @@ class Corpus:
     def records(self) -> list[dict[str, Any]]:
         """The records of ``index.json``."""
         return list(json.loads((self.folder / "index.json").read_text(encoding="utf-8")))
-
-
-def corpus_folder() -> Path | None:
-    """The folder that ``MOEC_CORPUS`` names, or None."""
-    folder = os.environ.get("MOEC_CORPUS")
-    return Path(folder) if folder and (Path(folder) / "index.json").is_file() else None
 
 
 @pytest.fixture(scope="session")
