@@ -6,10 +6,11 @@ Norms and softmax over the last dimension are first spelt in elementwise ops and
 function. A value that is read outside is a result of the kernel; one-element constants go into the body, all else that
 comes from outside is an input.
 
-Groups are convex: no path leaves a group and comes back. Each node has a stage, which grows along every edge that does
-not stay inside one group; a node joins, or merges, only groups of the stage of its latest operands, so nothing between
-them can be outside. A group whose outside readers all lie in one other group then joins it, if that keeps to the
-limits. All of this is linear in the graph.
+Groups are such that each can run as a whole before or after any other node. Every node has a stage, which never falls
+along an edge and grows along every edge that leaves a group; a node joins, and thereby merges, only the groups of its
+latest operands, whose stage it gets. A cycle through groups would have to leave one and come back to the same stage, so
+there is none. From the end, a group all of whose outside readers lie in one other group then joins that. All of this is
+linear in the graph.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class FuseVector(Pass):
 
     def run(self, module: Module, context: Context) -> Result:
         result = Result()
-        bodies = {called(n) for n in module.nodes() if n.op == "fused"}
+        bodies = {name for n in module.nodes() if n.op == "fused" for name in called(n)}
         names = _BodyNames(module, bodies)
         for graph in [g for name, g in module.functions.items() if name not in bodies]:
             run_rules(ROW_RULES, graph, context, result)
@@ -63,7 +64,6 @@ class _Group:
     to.
     """
 
-    stage: int
     nodes: list[Node]
     full: Shape
     shapes: dict[Shape, None]
@@ -120,15 +120,16 @@ class _Grouping:
         """Give the node a stage and, if it may be fused, a group."""
         producers = [v.producer for v in node.operands if v is not None and v.producer is not None]
         latest = max((self.stage[p] for p in producers), default=0)
-        new = _group_of(node, latest + 1) if may_fuse(node) else None
-        if new is None:
-            self.stage[node] = latest + 1 if node.operands else 0
-            return
-        late = [p for p in dict.fromkeys(producers) if self.stage[p] == latest and p.operands]
-        joined = [self.group[p].root() for p in late if p in self.group]
-        together = self.union([*dict.fromkeys(joined), new]) if late and len(joined) == len(late) else None
-        self.group[node] = together or new
-        self.stage[node] = self.group[node].stage
+        late = dict.fromkeys(g for p in producers if self.stage[p] == latest and (g := self.group_of(p)) is not None)
+        new = _group_of(node) if may_fuse(node) else None
+        together = self.union([*late, new]) if new is not None else None
+        if together is None:
+            self.stage[node] = latest + 1 if late else latest
+        else:
+            self.stage[node] = latest
+            new = together
+        if new is not None:
+            self.group[node] = new
 
     def union(self, groups: list[_Group]) -> _Group | None:
         """Merge groups of one stage; None where they share no row space or exceed the limits."""
@@ -165,10 +166,9 @@ class _Grouping:
         return None if found is None else found.root()
 
 
-def _group_of(node: Node, stage: int) -> _Group | None:
+def _group_of(node: Node) -> _Group | None:
     """A group of one node; None where its values share no row space."""
     group = _group_from([node])
-    group.stage = stage
     return group if all(form(s, group.full) is not None for s in group.shapes) else None
 
 
@@ -177,7 +177,7 @@ def _group_from(nodes: list[Node]) -> _Group:
     values = [v for n in nodes for v in n.operands if v is not None]
     inputs = {v: None for v in values if v.producer not in inside and not _inline(v)}
     shapes = {v.type.dims: None for v in (*values, *(v for n in nodes for v in n.results))}
-    return _Group(0, list(nodes), common_shape(shapes) or (), shapes, inputs)
+    return _Group(list(nodes), common_shape(shapes) or (), shapes, inputs)
 
 
 def _inline(value: Value) -> bool:

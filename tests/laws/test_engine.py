@@ -243,6 +243,18 @@ def test_work_is_linear_in_the_graph() -> None:
     assert attempts[0] < 30 * 6 * 50
 
 
+def test_later_rounds_visit_only_what_changed() -> None:
+    def module(end: str) -> Module:
+        lines = [f"  %a{i} = mul(%{'x' if i == 0 else f'a{i - 1}'}, %y) : f32[4]" for i in range(200)]
+        tail = f"  %b = neg(%a199) : f32[4]\n  %c = {end}(%b) : f32[4]\n  return %c"
+        return parse_module(
+            "func main(%x: f32[4], %y: f32[4]) -> (o: f32[4]) {\n" + "\n".join(lines) + f"\n{tail}\n}}\n"
+        )
+
+    still, changed = (rewrite(module(end).main, Canonicalise.rules()) for end in ("tanh", "neg"))
+    assert len(changed.applied) == 1 and changed.attempts - still.attempts < 300
+
+
 def test_one_shared_value_with_many_readers_is_linear() -> None:
     def star(n: int) -> Module:
         lines = [f"  %a{i} = mul(%x, %c) : f32[4]" for i in range(n)]

@@ -116,6 +116,24 @@ func main(%p: f32[T, 8], %q: f32[T, 4], %m: f32[8, 4], %n: f32[4, 8]) -> (y: f32
     assert [n.op for n in module.main].count("fused") == 4
 
 
+def test_a_product_beside_a_chain_does_not_keep_it_apart() -> None:
+    """The sigmoid can wait for the second product, which depends on nothing of its group."""
+    text = """
+symbol T in [1, 64]
+
+func main(%x: f32[T, 8], %m: f32[8, 8]) -> (y: f32[T, 8]) {
+  %0 = sigmoid(%x) : f32[T, 8]
+  %1 = matmul(%x, %m) {transpose_a = false, transpose_b = false} : f32[T, 8]
+  %2 = matmul(%1, %m) {transpose_a = false, transpose_b = false} : f32[T, 8]
+  %3 = mul(%0, %2) : f32[T, 8]
+  return %3
+}
+"""
+    module = parse_module(text)
+    PassManager.parse("fuse-vector").run(module)
+    assert [n.op for n in module.main] == ["matmul", "matmul", "fused"]
+
+
 def test_a_value_that_is_read_outside_becomes_a_result() -> None:
     text = """
 func main(%x: f32[4, 8], %m: f32[8, 8]) -> (y: f32[4, 8], z: f32[4, 8]) {
@@ -144,6 +162,8 @@ func main(%x: f32[4, 8], %m: f32[8, 8]) -> (y: f32[4, 8], z: f32[4, 8]) {
         ((1, T, D), (2, T, D), None),
         ((2, T, 1), (2, T, D), "column"),
         ((T, 1), (T, 1), "full"),
+        ((2, 1, 1), (2, T, D), None),
+        ((T, 1), (2, T, D), None),
     ],
 )
 def test_forms(shape: tuple, full: tuple, expected: str | None) -> None:
