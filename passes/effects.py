@@ -8,10 +8,10 @@ from moec.ops.registry import OPS
 EFFECT_TRAITS = frozenset(("effect", "opaque"))
 
 
-def called(node: Node) -> str:
-    """The function that a call or fused node runs; the empty string for other nodes."""
+def called(node: Node) -> list[str]:
+    """The functions that a node runs: the callee of a call, the bodies of a branch or loop."""
     definition = OPS.get(node.op)
-    return str(node.attrs["fn"]) if definition is not None and "call" in definition.traits else ""
+    return [] if definition is None else definition.functions(node.attrs)
 
 
 def effectful_functions(module: Module) -> frozenset[str]:
@@ -30,9 +30,9 @@ def effectful_functions(module: Module) -> frozenset[str]:
 def has_effect(node: Node, functions: frozenset[str] | set[str]) -> bool:
     """Whether the node has an effect itself or calls one of ``functions``, the effectful ones."""
     definition = OPS.get(node.op)
-    return definition is None or bool(definition.traits & EFFECT_TRAITS) or called(node) in functions
+    return definition is None or bool(definition.traits & EFFECT_TRAITS) or any(f in functions for f in called(node))
 
 
 def callees(graph: Graph) -> list[str]:
     """The functions that a function calls, each once, in order."""
-    return list(dict.fromkeys(filter(None, map(called, graph))))
+    return list(dict.fromkeys(name for node in graph for name in called(node)))

@@ -14,7 +14,7 @@ from moec.ir.graph import Graph, Module, Node, merged_origin
 from moec.ops.build import make_node
 from moec.ops.registry import opdef
 from moec.passes.base import Context, Pass, Result, register_pass
-from moec.passes.effects import EFFECT_TRAITS
+from moec.passes.effects import EFFECT_TRAITS, called
 
 _LAYOUT = ("transpose", "reshape", "slice", "concat")
 
@@ -52,7 +52,7 @@ class Fold(Pass):
         traits = opdef(node.op).traits
         if "source" in traits:
             return node.op == "dims" and all(isinstance(d, int) for d in node.attrs["values"])
-        if "call" in traits or traits & EFFECT_TRAITS or not node.operands:
+        if called(node) or traits & EFFECT_TRAITS or not node.operands:
             return False
         if any(v is not None and (v.producer is None or v.producer.op != "constant") for v in node.operands):
             return False

@@ -1,8 +1,38 @@
 """The ops of the layer IR. Importing this package declares all of them in ``moec.ops.registry.OPS``."""
 
-from moec.ops import attention, elementwise, experts, index, matmul, moe, norm, reduce, rope, routing, shape, source
+from moec.ops import (
+    attention,
+    control,
+    elementwise,
+    experts,
+    index,
+    matmul,
+    moe,
+    norm,
+    opaque,
+    reduce,
+    rope,
+    routing,
+    shape,
+    source,
+)
 from moec.ops.build import Builder, make_node
 from moec.ops.registry import OPS, OpDef, op, opdef
 
 __all__ = ["OPS", "Builder", "OpDef", "make_node", "op", "opdef"]
-_DECLARING = (attention, elementwise, experts, index, matmul, moe, norm, reduce, rope, routing, shape, source)
+_DECLARING = (
+    attention,
+    control,
+    elementwise,
+    experts,
+    index,
+    matmul,
+    moe,
+    norm,
+    opaque,
+    reduce,
+    rope,
+    routing,
+    shape,
+    source,
+)

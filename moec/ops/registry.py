@@ -136,6 +136,10 @@ class OpDef:
             raise ValueError(f"{self.name}: " + "; ".join(problems))
         return full
 
+    def functions(self, attrs: dict[str, Any]) -> list[str]:
+        """The functions of the module that a node with these attributes runs."""
+        return [attrs[name] for name, attr in self.attrs.items() if attr.kind == "fn"]
+
     def operand_index(self, name: str) -> int:
         """The position of a declared operand; KeyError for an unknown one."""
         for i, operand in enumerate(self.signature.operands):

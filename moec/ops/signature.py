@@ -7,7 +7,7 @@
 - A shape is ``any`` (no constraint) or a list of dimensions; one ``*B`` matches any number of them. A dimension is a
   number, a
   name, or a multiple of a name (``2*I``). A name that stands twice must be the same dimension twice.
-- Attribute kinds: ``int float bool str dtype dim dims ints strs floats tensor``; ``kind?`` also takes ``none``; ``=
+- Attribute kinds: ``int float bool str fn dtype dim dims ints strs floats tensor``; ``kind?`` also takes ``none``; ``=
   value`` gives what the builder fills in.
 - ``-> any`` leaves the result's shape to the op's ``shape`` function.
 """
@@ -71,6 +71,7 @@ KINDS: dict[str, Any] = {
     "int": _is_int,
     "float": _is_float,
     "bool": lambda v: isinstance(v, bool),
+    "fn": lambda v: isinstance(v, str),
     "str": lambda v: isinstance(v, str),
     "dtype": lambda v: isinstance(v, DType),
     "dim": _is_dim,

@@ -119,7 +119,7 @@ class Range:
         return start + np.arange(n).astype(start.dtype) * delta
 
 
-@op("call(xs...: any, *, fn: str) -> any")
+@op("call(xs...: any, *, fn: fn) -> any")
 class Call:
     """The results of the module's function ``fn``; typed by it."""
 
@@ -132,7 +132,7 @@ class Call:
         raise ValueError(f"the evaluator runs function {fn}, not this reference")
 
 
-@op("fused(xs...: any, *, fn: str) -> any")
+@op("fused(xs...: any, *, fn: fn) -> any")
 class Fused:
     """The results of the module's function ``fn``, run as one vector kernel; typed by it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moec.diagnostics import CheckFailed, Problem, Where
+from moec.diagnostics import CheckFailed, Problem, Where, suggest
 from moec.ir.graph import Graph, Module, Node, Value
 from moec.ir.symbol import symbols_of
 from moec.ir.types import TensorType
@@ -62,12 +62,15 @@ def _check_declared(node: Node, module: Module, wrong: object) -> None:
     assert callable(wrong)
     definition = OPS.get(node.op)
     if definition is None:
-        wrong(f"unknown op '{node.op}'")
+        wrong(f"unknown op '{node.op}' {suggest(node.op, OPS)}".strip())
         return
     try:
         full = definition.complete(node.attrs)
         if list(full) != list(node.attrs):
             wrong("attributes are not complete or not in declared order")
+        if "declared" in definition.traits:
+            _check_bodies(node, module)
+            return
         operands = [None if v is None else v.type for v in node.operands]
         expected = (
             call_types(operands, full, module) if "call" in definition.traits else definition.infer(operands, full)
@@ -78,3 +81,14 @@ def _check_declared(node: Node, module: Module, wrong: object) -> None:
     actual = [v.type for v in node.results]
     if expected != actual:
         wrong(f"results are {actual}, the declaration says {expected}")
+
+
+def _check_bodies(node: Node, module: Module) -> None:
+    """ValueError where a branch or loop names a function that is not there, or one with another number of operands."""
+    captures = len(node.operands) - 1 if node.op == "if" else len(node.operands)
+    for name in OPS[node.op].functions(node.attrs):
+        fn = module.functions.get(name)
+        if fn is None:
+            raise ValueError(f"unknown function '{name}'")
+        if len(fn.inputs) != captures:
+            raise ValueError(f"function {name} takes {len(fn.inputs)} operands, {captures} given")

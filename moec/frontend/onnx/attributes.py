@@ -14,6 +14,8 @@ from moec.frontend.onnx.order import NodeView
 from moec.frontend.onnx.tensors import tensor_data
 
 _TENSOR, _STRING, _STRINGS = AttributeProto.TENSOR, AttributeProto.STRING, AttributeProto.STRINGS
+_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+"""Subgraphs: handlers of branches and loops take them from the node itself."""
 _PLAIN = {
     AttributeProto.INT: "i",
     AttributeProto.FLOAT: "f",
@@ -29,6 +31,8 @@ def read_attributes(node: NodeView, folder: Path | None, opset: int) -> dict[str
     """
     found: dict[str, Any] = {}
     for a in node.proto.attribute:
+        if a.type in _GRAPHS:
+            continue
         field = _PLAIN.get(a.type)
         if field is not None:
             value = getattr(a, field)
@@ -46,18 +50,18 @@ def read_attributes(node: NodeView, folder: Path | None, opset: int) -> dict[str
             raise ValueError(f"attribute '{a.name}' of kind {kind} is not supported here")
     if found:
         known = _declared(node.op_type, node.domain, opset)
-        unknown = [n for n in found if known and n not in known]
+        unknown = [] if known is None else [n for n in found if n not in known]
         if unknown:
-            hints = "; ".join(f"'{n}' {suggest(n, known)}".strip() for n in unknown)
+            hints = "; ".join(f"'{n}' {suggest(n, known or ())}".strip() for n in unknown)
             raise ValueError(f"unknown attribute {hints}")
     return found
 
 
 @lru_cache(maxsize=4096)
-def _declared(op_type: str, domain: str, opset: int) -> frozenset[str]:
+def _declared(op_type: str, domain: str, opset: int) -> frozenset[str] | None:
     version = schema_version(op_type, domain, opset)
     if version is None:
-        return frozenset()
+        return None
     return frozenset(onnx.defs.get_schema(op_type, version, domain).attributes)
 
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from onnx import helper
 
+from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.facts import Facts
+from moec.frontend.onnx.kept import Kept
 from moec.frontend.onnx.order import NodeView, label
 from moec.frontend.onnx.shape_eval import LIMIT, Content
 from moec.frontend.onnx.tensors import onnx_dtype
 from moec.ir.data import ArrayData, TensorData, derive
 from moec.ir.graph import Graph, Module, Node, Origin, Source, Value
 from moec.ir.symbol import Dim, Expr, Shape
-from moec.ir.types import I64, DType, TensorType, dtype_of
+from moec.ir.types import I64, U8, DType, TensorType, dtype_of
 from moec.ops.build import make_node
+from moec.ops.registry import opdef
+
+if TYPE_CHECKING:
+    from moec.frontend.onnx.graph_import import GraphImporter
 
 _EXACT = ("int", "uint", "bool")
 """Kinds of dtype whose elements may be sizes."""
@@ -60,9 +68,18 @@ class Tensor:
 class Context:
     """One graph being imported: the values made so far, symbols, and the constants shared by content."""
 
-    def __init__(self, module: Module, graph: Graph, file: str, opsets: dict[str, int]):
-        self.module, self.graph, self.file, self.opsets = module, graph, file, opsets
-        self.facts = Facts(module.symbols)
+    def __init__(
+        self,
+        module: Module,
+        graph: Graph,
+        file: str,
+        opsets: dict[str, int],
+        folder: Path | None,
+        outer: Context | None = None,
+    ):
+        self.module, self.graph, self.file, self.opsets, self.folder = module, graph, file, opsets, folder
+        self.facts = Facts(module.symbols) if outer is None else outer.facts
+        self.kept = Kept() if outer is None else outer.kept
         self.constants: dict[Any, Value] = {}
         self.current: NodeView | None = None
         """The node being imported."""
@@ -81,6 +98,29 @@ class Context:
         """Append a node; ValueError where it does not type-check."""
         return self.graph.insert(make_node(op, list(operands), attrs, self.origin), None)
 
+    def state(
+        self, op: str, operands: Sequence[Value | None], attrs: dict[str, Any], types: Sequence[TensorType]
+    ) -> list[Value]:
+        """Append a node whose results' types are stated, not inferred; its results."""
+        return self.graph.append(op, operands, attrs, types, self.origin).results
+
+    def discard(self, mark: Node | None) -> None:
+        """Take out the nodes after ``mark`` that nobody reads; constants stay, as others may share them."""
+        node = self.graph.last
+        while node is not None and node is not mark:
+            before = node.prev
+            if "source" not in opdef(node.op).traits and not any(v.uses for v in node.results):
+                self.graph.erase(node)
+            node = before
+
+    def body(self, name: str) -> Context:
+        """The state of importing a subgraph into a function of its own, called ``name`` or the like."""
+        unique, number = name, 0
+        while unique in self.module.functions:
+            number += 1
+            unique = f"{name}_{number}"
+        return Context(self.module, self.module.add(Graph(unique)), self.file, self.opsets, self.folder, self)
+
     def value_of(self, tensor: Tensor) -> Value:
         """The tensor as a value of the IR; contents become a node the first time."""
         if tensor.value is None:
@@ -88,10 +128,17 @@ class Context:
                 tensor.value = self._of_data(tensor.data, tensor.name)
             else:
                 content = tensor.content
-                if content is None:
-                    raise ValueError("a sequence where a tensor is wanted")
-                tensor.value = self.of_content(content)
+                tensor.value = self._of_parts(tensor) if content is None else self.of_content(content)
         return tensor.value
+
+    def _of_parts(self, tensor: Tensor) -> Value:
+        """A sequence as a value that exists when the model runs."""
+        parts = [self.value_of(t) for t in tensor.parts or []]
+        names = [f"part{i}" for i in range(len(parts))]
+        proto = helper.make_node("SequenceConstruct" if parts else "SequenceEmpty", names, ["sequence"])
+        packed = ArrayData(np.frombuffer(proto.SerializeToString(deterministic=True), np.uint8), U8)
+        attrs = {"domain": "", "type": proto.op_type, "version": 11, "proto": packed}
+        return self.state("opaque", parts, attrs, [tensor.type.with_shape(None)])[0]
 
     def _of_data(self, data: TensorData, name: str) -> Value:
         if data.dtype.is_float and data.shape:
@@ -133,12 +180,20 @@ class Context:
 class Op:
     """One ONNX node as its handler sees it: inputs by position, attributes by name, and the means to make IR nodes."""
 
-    __slots__ = ("context", "node", "inputs", "attrs", "opset")
+    __slots__ = ("context", "node", "inputs", "attrs", "opset", "importer")
 
     def __init__(
-        self, context: Context, node: NodeView, inputs: list[Tensor | None], attrs: dict[str, Any], opset: int
+        self,
+        context: Context,
+        node: NodeView,
+        inputs: list[Tensor | None],
+        attrs: dict[str, Any],
+        opset: int,
+        importer: GraphImporter,
     ):
         self.context, self.node, self.inputs, self.attrs, self.opset = context, node, inputs, attrs, opset
+        self.importer = importer
+        """The import of the graph that the node stands in; for the subgraphs of branches and loops."""
 
     def tensor(self, index: int) -> Tensor:
         """Input ``index``, which must be there."""
@@ -168,14 +223,14 @@ class Op:
         if tensor.content is None:
             made_by = tensor.value.producer if tensor.value is not None else None
             where = f": it is computed from data by {made_by.op} ({made_by.origin})" if made_by is not None else ""
-            raise ValueError(f"{what} (input {index}) is not known before the model runs{where}")
+            raise NoForm(f"{what} (input {index}) is not known before the model runs{where}")
         return tensor.content.dims()
 
     def ints(self, index: int, what: str) -> list[int]:
         """The elements of input ``index``, which must be numbers."""
         numbers = self.dims(index, what)
         if any(isinstance(d, Expr) for d in numbers):
-            raise ValueError(f"{what} (input {index}) must be numbers, got {numbers}")
+            raise NoForm(f"{what} (input {index}) must be numbers, got {numbers}")
         return [int(d) for d in numbers if not isinstance(d, Expr)]
 
     def numbers(self, index: int, what: str) -> np.ndarray:
@@ -185,7 +240,7 @@ class Op:
         if data is None:
             known = tensor.content
             if known is None or not known.is_static:
-                raise ValueError(f"{what} (input {index}) must be a constant")
+                raise NoForm(f"{what} (input {index}) must be a constant")
             return np.array(known.items.tolist(), known.dtype.carrier).reshape(known.items.shape)
         return data.numpy()
 

@@ -9,7 +9,7 @@ import onnx
 from moec.frontend.onnx.facts import Facts
 from moec.frontend.onnx.tensors import onnx_dtype
 from moec.ir.symbol import Dim, parse_dim, symbols_of
-from moec.ir.types import TensorType
+from moec.ir.types import DTYPES, TensorType
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 
@@ -77,8 +77,11 @@ def input_types(inputs: list[onnx.ValueInfoProto], facts: Facts) -> tuple[list[T
 
 
 def _type(info: onnx.ValueInfoProto, names: DimNames) -> TensorType:
-    if info.type.WhichOneof("value") != "tensor_type":
-        raise ValueError(f"it is a {info.type.WhichOneof('value') or 'value without type'}, only tensors are supported")
+    kind = info.type.WhichOneof("value")
+    if kind in ("sequence_type", "optional_type"):
+        return TensorType(DTYPES["seq"], None)
+    if kind != "tensor_type":
+        raise ValueError(f"it is a {kind or 'value without type'}, only tensors and sequences are supported")
     tensor = info.type.tensor_type
     element = onnx_dtype(tensor.elem_type)
     if not tensor.HasField("shape"):

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped, 
 
 from moec.diagnostics import Problem, Refusal, Where
 
-MAX_OPSET = 26
+MAX_OPSET = 28
 """The newest version of the standard operator set that the handlers were written for (onnx 1.23)."""
 
 STANDARD = ("", "ai.onnx")

@@ -3,6 +3,7 @@
 from moec.frontend.onnx.nodes import (
     attention,
     cache,
+    control,
     conv,
     elementwise,
     experts,
@@ -19,6 +20,7 @@ from moec.frontend.onnx.nodes import (
 __all__ = [
     "attention",
     "cache",
+    "control",
     "conv",
     "elementwise",
     "experts",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from moec.frontend.onnx.context import Op
+from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.nodes.broadcasting import reshaped
 from moec.frontend.onnx.table import onnx_op
 from moec.ir.graph import Value
@@ -38,7 +39,7 @@ def scale_of(op: Op, q: Value) -> float:
     if given:
         return given
     if not isinstance(size, int):
-        raise ValueError(f"attribute 'scale' is missing and the head size {size} is not a number")
+        raise NoForm(f"attribute 'scale' is missing and the head size {size} is not a number")
     return 1.0 / math.sqrt(size)
 
 
@@ -54,7 +55,7 @@ def rotated(op: Op, x: Value, cos: Value, sin: Value, positions: Value | None, i
     cos, sin = (op.emit("reshape", t, shape=(t.type.dims[0], 1, *t.type.dims[1:])) for t in (cos, sin))
     half = cos.type.dims[-1]
     if not isinstance(half, int):
-        raise ValueError(f"the rotary tables' width {half} is not a number")
+        raise NoForm(f"the rotary tables' width {half} is not a number")
     if dim not in (0, 2 * half):
         raise ValueError(f"rotary dimension {dim} but tables of width {half}")
     return op.emit("rope", x, cos, sin, rotary_dim=2 * half, layout="interleaved" if interleaved else "half")
@@ -83,7 +84,7 @@ def _rotary(op: Op) -> Value:
 def _contrib_rotary(op: Op) -> Value:
     x, positions, cos, sin = (op.value(i) for i in range(4))
     if op.attr("scale", 1.0) != 1.0:
-        raise ValueError("attribute 'scale' other than 1 is not supported")
+        raise NoForm("attribute 'scale' other than 1 is not supported")
     heads = op.attr("num_heads", 0)
     if x.type.rank == 3 and not heads:
         dim = op.attr("rotary_embedding_dim", 0) or 2 * cos.type.dims[-1]
@@ -149,7 +150,7 @@ def both_masks(op: Op, mask: Value | None, may: Value | None) -> Value | None:
 @onnx_op("Attention", first=23, last=25)
 def _attention(op: Op) -> list[Value]:
     if len(op.node.outputs) > 3 and op.node.outputs[3]:
-        raise ValueError("output 'qk_matmul_output' is not supported")
+        raise NoForm("output 'qk_matmul_output' is not supported")
     rank = op.value(0).type.rank
     q = heads_first(op, op.value(0), op.attr("q_num_heads", 0))
     k, v = (heads_first(op, op.value(i), op.attr("kv_num_heads", 0)) for i in (1, 2))
@@ -190,7 +191,7 @@ def _attention(op: Op) -> list[Value]:
 @onnx_op("MultiHeadAttention", domain=MS, last=1)
 def _multi_head(op: Op) -> list[Value]:
     if op.has(3) or op.has(4) or op.has(6) or op.has(7):
-        raise ValueError("bias, key padding mask and past inputs are not supported")
+        raise NoForm("bias, key padding mask and past inputs are not supported")
     heads = op.attr("num_heads", 0)
     q, k, v = (heads_first(op, op.value(i), heads) for i in range(3))
     y = op.emit(
@@ -248,7 +249,7 @@ def _appended(op: Op, past: Value, new: Value, first: Value) -> Value:
 def _group_query(op: Op) -> list[Value]:
     heads, kv_heads = op.attr("num_heads", 0), op.attr("kv_num_heads", 0)
     if op.attr("smooth_softmax", 0) or op.has(12) or op.has(13):
-        raise ValueError("smooth softmax and quantised caches are not supported")
+        raise NoForm("smooth softmax and quantised caches are not supported")
     q, k, v = _packed(op, heads, kv_heads)
     if op.has(14) and op.has(15):
         eps = float(op.attr("qk_norm_epsilon", 1e-6))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moec.frontend.onnx.context import Op
+from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.table import onnx_op
 from moec.ir.graph import Value
 from moec.ir.symbol import Dim
@@ -13,7 +14,7 @@ def depthwise(op: Op, x: Value, kernel: Value, bias: Value | None, stride: int, 
     _, channels, length = x.type.dims
     taps = kernel.type.dims[2]
     if not isinstance(taps, int) or kernel.type.dims[0] != channels or kernel.type.dims[1] != 1:
-        raise ValueError(f"a kernel {kernel.type} over {channels} channels is not depthwise")
+        raise NoForm(f"a kernel {kernel.type} over {channels} channels is not depthwise")
     count: Dim = (length - dilation * (taps - 1) - 1) // stride + 1
     total: Value | None = None
     for j in range(taps):
@@ -23,7 +24,7 @@ def depthwise(op: Op, x: Value, kernel: Value, bias: Value | None, stride: int, 
         part = op.emit("mul", part, tap)
         total = part if total is None else op.emit("add", total, part)
     if total is None:
-        raise ValueError("a kernel without taps")
+        raise NoForm("a kernel without taps")
     return total if bias is None else op.emit("add", total, op.emit("reshape", bias, shape=(1, channels, 1)))
 
 
@@ -31,9 +32,9 @@ def depthwise(op: Op, x: Value, kernel: Value, bias: Value | None, stride: int, 
 def _conv(op: Op) -> Value:
     x, kernel = op.value(0), op.value(1)
     if x.type.rank != 3 or op.attr("group", 1) != x.type.dims[1]:
-        raise ValueError(f"only depthwise convolution in one dimension is supported, got {x.type} by {kernel.type}")
+        raise NoForm(f"only depthwise convolution in one dimension is supported, got {x.type} by {kernel.type}")
     if op.attr("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET", "VALID", b"VALID"):
-        raise ValueError(f"auto_pad {op.attr('auto_pad', '')} is not supported")
+        raise NoForm(f"auto_pad {op.attr('auto_pad', '')} is not supported")
     before, after = op.attr("pads", [0, 0])
     if before or after:
         x = op.emit("pad", x, before=(0, 0, before), after=(0, 0, after), value=0.0)
@@ -45,11 +46,11 @@ def _conv(op: Op) -> Value:
 def _causal_conv(op: Op) -> list[Value]:
     """Each output sees its own and the kernel's width - 1 earlier inputs; before the first stands the state."""
     if op.attr("ndim", 1) != 1 or op.attr("state_window", 0):
-        raise ValueError("only one dimension without a state window is supported")
+        raise NoForm("only one dimension without a state window is supported")
     activation = op.attr("activation", "none")
     kind = activation.decode() if isinstance(activation, bytes) else activation
     if kind not in ("none", "silu", "swish"):
-        raise ValueError(f"activation '{kind}' is not supported")
+        raise NoForm(f"activation '{kind}' is not supported")
     x, kernel = op.value(0), op.value(1)
     length = x.type.dims[2]
     past = kernel.type.dims[2] - 1

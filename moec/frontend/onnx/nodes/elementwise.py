@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
+
 from moec.frontend.onnx.context import Op, Tensor
+from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.nodes.broadcasting import fitted
 from moec.frontend.onnx.table import onnx_op
 from moec.ir.graph import Value
@@ -76,7 +79,7 @@ def _identity(op: Op) -> Tensor:
 @onnx_op("Dropout", first=7, last=22)
 def _dropout(op: Op) -> Tensor:
     if len([o for o in op.node.outputs if o]) > 1 or op.has(2):
-        raise ValueError("Dropout with a mask output or a training_mode input; export the model for inference")
+        raise NoForm("Dropout with a mask output or a training_mode input; export the model for inference")
     return op.tensor(0)
 
 
@@ -88,10 +91,10 @@ def _pow(op: Op) -> Value:
     return op.emit("pow", base, exponent)
 
 
-@onnx_op("Mod", first=10, last=13)
+@onnx_op("Mod", first=10, last=28)
 def _mod(op: Op) -> Value:
     fmod = bool(op.attr("fmod", 0))
-    if not fmod and op.dtype(0).is_float:
+    if not fmod and op.dtype(0).is_float and op.opset < 28:
         raise ValueError("Mod of floats needs fmod=1")
     a, b = fitted(op, [op.value(0), op.value(1)])
     return op.emit("mod", a, b, fmod=fmod)
@@ -131,7 +134,7 @@ def _where(op: Op) -> Value:
     return op.emit("select", *fitted(op, [op.value(i) for i in range(3)]))
 
 
-@onnx_op("Cast", first=6, last=25)
+@onnx_op("Cast", first=6, last=28)
 def _cast(op: Op) -> Value | Tensor:
     return _cast_to(op, op.dtype_attr("to", 0))
 
@@ -144,9 +147,13 @@ def _cast_like(op: Op) -> Value | Tensor:
 def _cast_to(op: Op, to: DType) -> Value | Tensor:
     if op.dtype(0) is to:
         return op.tensor(0)
-    if "opaque" in (to.kind, op.dtype(0).kind):
-        raise ValueError(f"cast from {op.dtype(0)} to {to}")
-    return op.emit("cast", op.value(0), to=to)
+    if "opaque" in (to.kind, op.dtype(0).kind) or to.name == "f8e8m0":
+        raise NoForm(f"a cast from {op.dtype(0)} to {to} is not supported")
+    x = op.value(0)
+    if to.is_float and to.bits == 8 and op.attr("saturate", 1):
+        top = float(ml_dtypes.finfo(to.carrier).max)
+        x = op.emit("minimum", op.emit("maximum", x, constant_like(op, -top, x)), constant_like(op, top, x))
+    return op.emit("cast", x, to=to)
 
 
 @onnx_op("Clip", first=6, last=13)

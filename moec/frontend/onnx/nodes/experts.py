@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from moec.frontend.onnx.context import Op
+from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.nodes.broadcasting import reshaped
 from moec.frontend.onnx.nodes.quantised import dequantised, weight
 from moec.frontend.onnx.table import onnx_op
@@ -40,7 +41,7 @@ def _activation(op: Op, gated: bool) -> dict[str, Any]:
             "up_offset": float(op.attr("activation_beta", 0.0)),
         }
     if kind not in _PLAIN:
-        raise ValueError(f"activation '{kind}' is not supported; {', '.join(_PLAIN)} and swiglu are")
+        raise NoForm(f"activation '{kind}' is not supported; {', '.join(_PLAIN)} and swiglu are")
     return {"activation": _PLAIN[kind], "glu": "chunked" if gated else "none", **plain}
 
 
@@ -49,7 +50,7 @@ def _block(
 ) -> Value:
     """The operator on weights that are [E, out, in]."""
     if op.attr("use_sparse_mixer", 0):
-        raise ValueError("use_sparse_mixer is not supported")
+        raise NoForm("use_sparse_mixer is not supported")
     x, logits = op.value(0), op.value(1)
     hidden, experts = x.type.dims[-1], logits.type.dims[-1]
     tokens = logits.type.dims[0]
@@ -93,7 +94,7 @@ def _dense(op: Op, packed: int, scales: int, zeros: int) -> Value:
     """A block-quantised [E, out, in * bits / 8] input as a weight."""
     bits = int(op.attr("expert_weight_bits", 4))
     if bits not in (4, 8):
-        raise ValueError(f"{bits}-bit experts are not supported, 4 and 8 are")
+        raise NoForm(f"{bits}-bit experts are not supported, 4 and 8 are")
     numbers, scale = op.numbers(packed, "the quantised experts"), op.numbers(scales, "the scales")
     block = int(op.attr("block_size", 0)) or numbers.shape[-1] * 8 // bits
     if scale.ndim == 2:
@@ -106,6 +107,6 @@ def _dense(op: Op, packed: int, scales: int, zeros: int) -> Value:
 @onnx_op("QMoE", domain=MS, last=1)
 def _qmoe(op: Op) -> Value:
     if op.has(8):
-        raise ValueError("a third quantised weight is not supported")
+        raise NoForm("a third quantised weight is not supported")
     biases = [op.value(i) if op.has(i) else None for i in (4, 7)]
     return _block(op, _dense(op, 2, 3, 11), biases[0], _dense(op, 5, 6, 12), biases[1], False)

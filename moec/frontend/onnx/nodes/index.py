@@ -54,7 +54,7 @@ def _nonzero(op: Op) -> Value:
     return op.emit("nonzero", x, count=op.context.facts.fresh("nonzero", x.type.numel()))
 
 
-@onnx_op("OneHot", first=9, last=11)
+@onnx_op("OneHot", first=9, last=28)
 def _one_hot(op: Op) -> Value:
     indices = op.value(0)
     if not indices.type.dtype.is_int:

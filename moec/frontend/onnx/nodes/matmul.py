@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moec.frontend.onnx.context import Op
+from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.nodes.broadcasting import reshaped
 from moec.frontend.onnx.nodes.elementwise import constant_like
 from moec.frontend.onnx.table import onnx_op
@@ -53,6 +54,6 @@ def _scaled(op: Op, x: Value, factor: float) -> Value:
 @onnx_op("FusedMatMul", domain="com.microsoft", last=1)
 def _fused_matmul(op: Op) -> Value:
     if op.attr("transBatchA", 0) or op.attr("transBatchB", 0):
-        raise ValueError("transBatchA and transBatchB are not supported")
+        raise NoForm("transBatchA and transBatchB are not supported")
     y = product(op, op.value(0), op.value(1), bool(op.attr("transA", 0)), bool(op.attr("transB", 0)))
     return _scaled(op, y, op.attr("alpha", 1.0))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from moec.frontend.onnx.context import Op
+from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.table import onnx_op
 from moec.ir.graph import Value
 
 
 def _single_output(op: Op) -> None:
     if any(op.node.outputs[1:]):
-        raise ValueError("the mean and inverse deviation outputs are not supported")
+        raise NoForm("the mean and inverse deviation outputs are not supported")
 
 
 @onnx_op("LayerNormalization", first=17, last=17)
@@ -27,7 +28,7 @@ def _rms_norm(op: Op) -> Value:
     _single_output(op)
     x = op.value(0)
     if op.axis(x.type.rank, -1) != x.type.rank - 1:
-        raise ValueError("normalisation over more than the last axis is not supported")
+        raise NoForm("normalisation over more than the last axis is not supported")
     return op.emit("rms_norm", x, op.value(1), eps=float(op.attr("epsilon", 1e-5)))
 
 

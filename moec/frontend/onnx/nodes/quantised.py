@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from moec.frontend.onnx.context import Op
+from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.nodes.matmul import product
 from moec.frontend.onnx.table import onnx_op
 from moec.ir.data import ArrayData
@@ -47,9 +48,9 @@ def weight(op: Op, array: np.ndarray, name: str, dtype: DType) -> Value:
 def _matmul_nbits(op: Op) -> Value:
     bits, block, k, n = (int(op.attr(a, 0)) for a in ("bits", "block_size", "K", "N"))
     if bits not in (4, 8):
-        raise ValueError(f"{bits}-bit weights are not supported, 4 and 8 are")
+        raise NoForm(f"{bits}-bit weights are not supported, 4 and 8 are")
     if op.has(4):
-        raise ValueError("the g_idx input is not supported")
+        raise NoForm("the g_idx input is not supported")
     packed = op.numbers(1, "the quantised weight").reshape(n, -1)
     scales = op.numbers(2, "the scales").reshape(n, -1)
     zeros = op.numbers(3, "the zero points").reshape(n, -1) if op.has(3) else None
@@ -89,9 +90,7 @@ def _gather_block(op: Op) -> Value:
     packed, scales = op.numbers(0, "the quantised table"), op.numbers(2, "the scales")
     rank = packed.ndim
     if packed.dtype != np.uint8 or op.axis(rank, 1, "quantize_axis") != rank - 1 or op.axis(rank, 0, "gather_axis"):
-        raise ValueError(
-            "only u8 tables that are quantised along the last axis and gathered along the first are supported"
-        )
+        raise NoForm("only u8 tables that are quantised along the last axis and gathered along the first are supported")
     zeros = op.numbers(3, "the zero points") if op.has(3) else None
     dense = dequantised(packed, scales, zeros, bits, block)
     table = weight(op, dense, op.node.inputs[0], op.dtype(2))
@@ -132,11 +131,11 @@ def _aligned(op: Op, index: int, matrix: Value, row: bool) -> Value:
     return point
 
 
-@onnx_op("DequantizeLinear", first=10, last=25)
+@onnx_op("DequantizeLinear", first=10, last=28)
 def _dequantize(op: Op) -> Value:
     x, scale = op.value(0), op.value(1)
     if op.attr("block_size", 0):
-        raise ValueError("blocked dequantisation is not supported")
+        raise NoForm("blocked dequantisation is not supported")
     difference = op.emit("cast", x, to=I32)
     axis = op.axis(max(x.type.rank, 1), 1) if scale.type.rank == 1 and scale.type.dims[0] != 1 else None
 

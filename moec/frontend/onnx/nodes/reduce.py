@@ -59,13 +59,13 @@ def _l2(op: Op) -> Value:
     return op.emit("sqrt", _squares(op))
 
 
-@onnx_op("ReduceLogSum", last=18)
+@onnx_op("ReduceLogSum", last=28)
 def _log_sum(op: Op) -> Value:
     x = op.value(0)
     return op.emit("log", x if _is_noop(op) else _reduced(op, "reduce_sum", x))
 
 
-@onnx_op("ReduceLogSumExp", last=18)
+@onnx_op("ReduceLogSumExp", last=28)
 def _log_sum_exp(op: Op) -> Value | Tensor:
     if _is_noop(op):
         return op.tensor(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moec.frontend.onnx.context import Op, Tensor
+from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.nodes.broadcasting import reshaped
 from moec.frontend.onnx.shape_eval import content
 from moec.frontend.onnx.table import onnx_op
@@ -18,7 +19,7 @@ def _sequence(parts: list[Tensor]) -> Tensor:
 def _parts(op: Op, index: int) -> list[Tensor]:
     parts = op.tensor(index).parts
     if parts is None:
-        raise ValueError(f"input {index} is no sequence, or its length is not known before the model runs")
+        raise NoForm(f"input {index} is no sequence, or its length is not known before the model runs")
     return parts
 
 
@@ -33,7 +34,7 @@ def _split(op: Op) -> Tensor:
     axis = op.axis(x.type.rank, 0)
     size = x.type.dims[axis]
     if not isinstance(size, int):
-        raise ValueError(f"the number of pieces of a dimension of {size} is not known")
+        raise NoForm(f"the number of pieces of a dimension of {size} is not known")
     keepdims = bool(op.attr("keepdims", 1)) or op.has(1)
     chunks = op.ints(1, "the sizes") if op.has(1) else [1]
     if not op.has(1) or not op.shape(1):

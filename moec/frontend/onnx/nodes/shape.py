@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from moec.frontend.onnx.context import Op, Tensor, axes_of, normal_axis
+from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.nodes.broadcasting import reshaped
 from moec.frontend.onnx.shape_eval import content
 from moec.frontend.onnx.shape_layout import split_sizes
@@ -81,7 +82,7 @@ def _squeeze(op: Op) -> Value:
     if axes is None:
         unsure = [d for d in shape if d != 1 and not isinstance(d, int) and op.context.facts.equal(d, 1) is None]
         if any(op.context.facts.is_runtime(d) for d in unsure):
-            raise ValueError(f"Squeeze without axes: whether {unsure} are 1 is not known before the model runs")
+            raise NoForm(f"Squeeze without axes: whether {unsure} are 1 is not known before the model runs")
         axes = [i for i, d in enumerate(shape) if d == 1]
     if any(shape[a] != 1 and isinstance(shape[a], int) for a in axes):
         raise ValueError(f"Squeeze of axes {axes} of {list(shape)}: not all are 1")
@@ -153,7 +154,7 @@ def _pad(op: Op) -> Value:
     pads = op.dims(1, "the pads") if op.opset >= 11 else list(op.attr("pads", ()))
     mode = op.attr("mode", "constant")
     if mode != "constant":
-        raise ValueError(f"Pad with mode '{mode}'; only 'constant' is supported")
+        raise NoForm(f"Pad with mode '{mode}'; only 'constant' is supported")
     axes = [normal_axis(a, rank) for a in op.ints(3, "axes")] if op.has(3) else list(range(rank))
     value = float(op.numbers(2, "the value").ravel()[0]) if op.has(2) else float(op.attr("value", 0.0))
     before: list[Dim] = [0] * rank

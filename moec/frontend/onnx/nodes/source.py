@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from moec.frontend.onnx.context import Op, Tensor
+from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.nodes.broadcasting import reshaped
 from moec.frontend.onnx.nodes.shape import expanded
 from moec.frontend.onnx.shape_eval import LIMIT, content
@@ -29,7 +30,7 @@ def _constant(op: Op) -> Tensor:
     elif form in _FORMS:
         data = ArrayData(np.array(value, _FORMS[form].carrier), _FORMS[form])
     else:
-        raise ValueError(f"Constant with {form} is not supported")
+        raise NoForm(f"Constant with {form} is not supported")
     return Tensor(TensorType(data.dtype, data.shape), data=data, name=op.node.outputs[0])
 
 
@@ -46,7 +47,7 @@ def _constant_of_shape(op: Op) -> Value | Tensor:
     return expanded(op, op.context.scalar(fill[0], data.dtype), shape)
 
 
-@onnx_op("Range", first=11, last=11)
+@onnx_op("Range", first=11, last=27)
 def _range(op: Op) -> Value:
     dtype = op.dtype(0)
     known = [op.tensor(i).content for i in range(3)]

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from moec.diagnostics import Problem, Refusal, Where
+from moec.eval.binding import Env, bind, bound_text, concrete
+from moec.eval.control import run_control
 from moec.ir.graph import Graph, Module, Node, Value
-from moec.ir.symbol import Dim, Expr, evaluate, exact_div, symbols_of
 from moec.ir.types import TensorType
 from moec.ops.registry import OPS
 
 Array = np.ndarray
-Env = dict[str, int]
 Observer = Callable[[Node, list[Array]], None]
 
 
@@ -54,10 +54,10 @@ class Evaluator:
         problems = [p for v in graph.inputs if (p := self._check_input(v, inputs))]
         if problems:
             raise Refusal(problems)
-        arrays = [self._stored(np.asarray(inputs[v.name]), v.type) for v in graph.inputs]
+        arrays = [self._taken(inputs[v.name], v.type) for v in graph.inputs]
         for v, a in zip(graph.inputs, arrays, strict=True):
-            if not bind(v.type, a.shape, env):
-                raise Refusal(f"input '{v.name}' has shape {list(a.shape)}, expected {v.type}" + _bound_text(env))
+            if v.type.dtype.kind != "opaque" and not bind(v.type, a.shape, env):
+                raise Refusal(f"input '{v.name}' has shape {list(a.shape)}, expected {v.type}" + bound_text(env))
         for name, (low, high) in self.module.symbols.items():
             if name in env and not low <= env[name] <= high:
                 raise Refusal(
@@ -75,11 +75,17 @@ class Evaluator:
                 Where(),
                 f"given are: {', '.join(sorted(inputs)) or 'none'}",
             )
-        given = np.asarray(inputs[v.name])
         wanted = v.type.dtype
+        if wanted.kind == "opaque":
+            return None
+        given = np.asarray(inputs[v.name])
         if wanted.is_float != (given.dtype.kind in "fV") and given.dtype.kind != "V":
             return Problem(f"input '{v.name}' is {given.dtype}, expected {wanted}")
         return None
+
+    def _taken(self, given: Any, type_: TensorType) -> Any:
+        """An input as values are kept; a sequence or string as it came."""
+        return given if type_.dtype.kind == "opaque" else self._stored(np.asarray(given), type_)
 
     def _stored(self, array: Array, type_: TensorType) -> Array:
         """The array as values are kept between nodes: the declared carrier, or f64 for floats in fp64 mode."""
@@ -109,99 +115,50 @@ class Evaluator:
         """Run one node on stored arrays; its results stored in their declared dtypes."""
         try:
             if "call" in OPS[node.op].traits:
-                return self._call(node, operands, env)
-            attrs = {k: _concrete(v, env) for k, v in node.attrs.items()}
+                return self.call(node.attrs["fn"], [a for a in operands if a is not None], env)
+            if "control" in OPS[node.op].traits:
+                return self._bound(node, run_control(node, operands, self, env), env)
+            attrs = {k: concrete(v, env) for k, v in node.attrs.items()}
             if node.op == "weight" and node.attrs["name"] in self.weights:
                 raw: Any = self.weights[node.attrs["name"]]
             else:
                 raw = OPS[node.op].ref(*map(self._computed, operands), **attrs)
-            results = [np.asarray(r) for r in (raw if isinstance(raw, tuple) else (raw,))]
-            for v, array in zip(node.results, results, strict=True):
-                if not bind(v.type, array.shape, env):
-                    raise ValueError(f"result has shape {list(array.shape)}, declared {v.type}" + _bound_text(env))
-            return [self._stored(a, v.type) for v, a in zip(node.results, results, strict=True)]
+            return self._bound(node, list(raw) if isinstance(raw, tuple) else [raw], env)
         except (ValueError, KeyError, IndexError, TypeError) as error:
             if isinstance(error, KeyError):
                 error = ValueError(f"size {error} is not known when this node runs")
             raise Refusal(f"cannot evaluate {node.op}: {error}", Where(node=str(node.origin))) from error
 
-    def _call(self, node: Node, operands: list[Array | None], outer: Env) -> list[Array]:
-        fn = self.module.functions[node.attrs["fn"]]
-        args = [a for a in operands if a is not None]
+    def _bound(self, node: Node, raw: list[Any], env: Env) -> list[Array]:
+        """Results as they are stored, with the sizes that they tell bound; ValueError where one is not as declared."""
+        if len(raw) != len(node.results):
+            raise ValueError(f"{len(raw)} results, {len(node.results)} declared")
+        stored = []
+        for v, item in zip(node.results, raw, strict=True):
+            if v.type.dtype.kind == "opaque":
+                stored.append(item)
+                continue
+            array = np.asarray(item)
+            if not bind(v.type, array.shape, env):
+                raise ValueError(f"result has shape {list(array.shape)}, declared {v.type}" + bound_text(env))
+            stored.append(self._stored(array, v.type))
+        return stored
+
+    def call(self, name: str, args: list[Array], outer: Env) -> list[Array]:
+        """The results of the module's function ``name`` on stored arrays; it may use the caller's sizes."""
+        fn = self.module.functions[name]
         env: Env = {}
         for v, a in zip(fn.inputs, args, strict=True):
-            if not bind(v.type, a.shape, env):
+            if v.type.dtype.kind != "opaque" and not bind(v.type, a.shape, env):
                 raise ValueError(
-                    f"function {fn.name}: '{v.name}' has shape {list(a.shape)}, expected {v.type}" + _bound_text(env)
+                    f"function {fn.name}: '{v.name}' has shape {list(a.shape)}, expected {v.type}" + bound_text(env)
                 )
         return self.function(fn, args, {**outer, **env})
 
     def _computed(self, array: Array | None) -> Array | None:
         """The array in the dtype that references compute in."""
-        if array is None or array.dtype.kind not in "fV":
+        if array is None or not isinstance(array, np.ndarray) or array.dtype.kind not in "fV":
             return array
         if array.dtype in (np.float32, np.float64):
             return array
         return array.astype(np.float32)
-
-
-def bind(type_: TensorType, shape: tuple[int, ...], env: Env) -> bool:
-    """Bind symbols that are still free so that ``type_`` has ``shape``; False where it cannot.
-
-    A dimension with one free symbol in it binds it where the equation has an integer solution (``2*T`` against 6
-    gives T = 3).
-    """
-    if type_.shape is None:
-        return True
-    if len(type_.shape) != len(shape):
-        return False
-    return all(_bind_dim(d, n, env) for d, n in zip(type_.shape, shape, strict=True))
-
-
-def _bind_dim(dim: Dim, size: int, env: Env) -> bool:
-    if isinstance(dim, int):
-        return dim == size
-    free = [s for s in dict.fromkeys(symbols_of(dim)) if s not in env]
-    if not free:
-        return evaluate(dim, env) == size
-    if len(free) > 1:
-        return True
-    constant = evaluate(dim, {**env, free[0]: 0})
-    slope = evaluate(dim, {**env, free[0]: 1}) - constant
-    solution = exact_div(size - constant, slope) if slope else None
-    if isinstance(solution, int) and evaluate(dim, {**env, free[0]: solution}) == size:
-        env[free[0]] = solution
-        return True
-    return False
-
-
-def _bound_text(env: Env) -> str:
-    return " with " + ", ".join(f"{k} = {v}" for k, v in env.items()) if env else ""
-
-
-def _concrete(value: Any, env: Env) -> Any:
-    """Attribute values with dimensions as numbers; None for one that only this node's result will tell."""
-    if isinstance(value, Expr):
-        try:
-            return evaluate(value, env)
-        except KeyError:
-            return None
-    if isinstance(value, tuple):
-        return tuple(_concrete(v, env) for v in value)
-    return value
-
-
-def error_between(actual: Array, expected: Array) -> tuple[float, float]:
-    """The largest absolute error, and the largest relative to the largest magnitude expected; NaN or infinity in one
-    only counts as infinite.
-    """
-    a, e = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
-    if a.shape != e.shape:
-        raise ValueError(f"shapes differ: {list(a.shape)} against {list(e.shape)}")
-    if a.size == 0:
-        return 0.0, 0.0
-    with np.errstate(invalid="ignore"):
-        difference = np.where((a == e) | (np.isnan(a) & np.isnan(e)), 0.0, np.abs(a - e))
-    worst = float("inf") if np.isnan(difference).any() else float(difference.max())
-    scale = float(np.max(np.abs(e[np.isfinite(e)]), initial=0.0))
-    return worst, worst / scale if scale else worst
