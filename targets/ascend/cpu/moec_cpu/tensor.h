@@ -44,8 +44,15 @@ struct ElementRef {
     Tensor tensor;
     uint64_t index;
     Site site;
+    ElementRef(const Tensor& t, uint64_t i, Site s) : tensor(t), index(i), site(s) {}
+    ElementRef(const ElementRef&) = default;
+    ElementRef& operator=(const ElementRef& other)
+    {
+        tensor.SetValue(index, static_cast<T>(other), site);
+        return *this;
+    }
     operator T() const { return tensor.GetValue(index, site); }
-    const ElementRef& operator=(T v) const
+    ElementRef& operator=(T v)
     {
         tensor.SetValue(index, v, site);
         return *this;

@@ -220,7 +220,7 @@ void run_unary(Instr& in, const Operand& d, const Operand& a, const Work& w, Fn 
     check_overlap(in, d, a, w, false);
     read_operand(in, a, w);
     write_operand(in, d, w);
-    in.count(w.elements() * sizeof(A), w.repeats);
+    in.count(w.elements() * std::max(sizeof(D), sizeof(A)), w.repeats);
     uint8_t* ub = in.c.data(UB);
     if (w.full() && dense(d, w) && dense(a, w)) {
         const uint8_t* x = ub + a.ref.addr;
@@ -242,7 +242,7 @@ void run_binary(Instr& in, const Operand& d, const Operand& a, const Operand& b,
     read_operand(in, b, w);
     if (keep) read_operand(in, d, w);
     write_operand(in, d, w);
-    in.count(w.elements() * sizeof(A), w.repeats);
+    in.count(w.elements() * std::max(sizeof(D), sizeof(A)), w.repeats);
     uint8_t* ub = in.c.data(UB);
     auto one = [&](uint8_t* y, const uint8_t* p, const uint8_t* q) {
         if constexpr (keep) store<D>(y, fn(load<A>(p), load<A>(q), load<D>(y)));
@@ -269,6 +269,10 @@ constexpr bool one_of = (std::is_same<T, U>::value || ...);
 }  // namespace moec_cpu
 
 namespace AscendC {
+
+/// Stand-ins for the mask argument where isSetMask is false.
+constexpr uint64_t MASK_PLACEHOLDER = 0;
+inline uint64_t MASK_PLACEHOLDER_LIST[2] = {0, 0};
 
 inline void SetMaskCount(Site site = Site::here()) { moec_cpu::core(site).mask_counter = true; }
 inline void SetMaskNorm(Site site = Site::here()) { moec_cpu::core(site).mask_counter = false; }
