@@ -93,6 +93,8 @@ class Witness:
     def _take(self, module: Module, file: Path) -> None:
         arrays, record = read_npz(file), record_of(file)
         for case in cases(arrays, arrays):
+            if record and not expected_outputs(case, record):
+                continue
             given, weights = divide(module, case.inputs, {}, file)
             self.weights |= weights
             self.cases.append(Case(case.name or "1", given))

@@ -86,6 +86,23 @@ def test_the_record_beside_the_file_gives_tolerance_and_producer(router: Path, s
     assert "0.001" in done.stdout
 
 
+@pytest.mark.parametrize("other", [False, True])
+def test_a_size_that_the_record_calls_wrong_is_left_out(other: bool, router: Path, stored: Path) -> None:
+    """Torch's outputs for the second size are not expected of a file that is wrong there; another runtime's are."""
+    with np.load(stored) as arrays:
+        changed = dict(arrays)
+    if other:
+        changed |= {"ort2.0": changed["out2.0"], "ort2.1": changed["out2.1"]}
+    changed["out2.0"] = changed["out2.0"] + np.float32(5)
+    np.savez(stored, **changed)
+    index = '[{"name": "stored", "checks": {"expected_key": "out.0", "verdict": "match-first-input-only"}}]'
+    (stored.parent / "index.json").write_text(index, encoding="utf-8")
+    done = moec("eval", router, "--inputs", stored, "--expect", stored)
+    assert done.returncode == 0, done.stderr
+    assert ("case 2 is left out" in done.stderr) != other
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["1", "1", *(["2", "2"] if other else [])]
+
+
 def test_every_missing_array_is_named_at_once(router: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", y=np.zeros((2, 16), np.float32), routr=WEIGHT)
     done = moec("eval", router, "--inputs", tmp_path / "in.npz")
