@@ -86,6 +86,11 @@ NESTS: dict[str, tuple[Stmt, ...]] = {
         loop(N, 50, WaitFlag("V", "MTE2", 0), load(512), exp(2048), SetFlag("V", "MTE2", 0)),
         WaitFlag("V", "MTE2", 0),
     ),
+    # The loop variable decides only while the counter lets it.
+    "counter times variable": (
+        Let(A, 0),
+        loop(N, 60, load(A * N % 2 * 512 + 64), Assign(A, (A + 1) % 3), Barrier("ALL")),
+    ),
     # Expert counts: bounds read from device memory, equal for some experts.
     "counts": (loop(N, 8, LoadScalar(V, GmRef("c", N, "i64")), loop(J, V, load(256), exp(64)), store(V * 8 + 8)),),
     # The last, ragged iteration.
