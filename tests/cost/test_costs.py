@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from moec.codegen.instructions.vector import CASTS
 from moec.targets.ascend.cost.copies import CopyCost, copy_cost, request_bytes, rows_bytes
 from moec.targets.ascend.cost.cube import mmad_cycles
 from moec.targets.ascend.cost.fit import fit_line, fit_vector, without_outliers
+from moec.targets.ascend.cost.fit import main as derive
 from moec.targets.ascend.cost.fit import vector_cycles as model_cycles
 from moec.targets.ascend.cost.table import DATA, vector_fits
 from moec.targets.ascend.cost.vector import base_name, conflicts, fit_of, vector_cycles
@@ -206,6 +209,16 @@ def test_mmad_meets_the_measured_points() -> None:
     points = sorted((float(p["size"]), float(p["cycles"])) for p in POINTS if p["kind"] == "mmad" and "B1" in p["key"])
     errors = [abs(2 + size - cycles) / cycles for size, cycles in points]
     assert errors[0] < 0.18 and max(errors[1:]) < 0.02
+
+
+def test_the_tables_are_what_the_script_derives(tmp_path: Path) -> None:
+    """With ``MOEC_NPU_DATA`` naming the folder of the measured table, the committed tables come out again."""
+    table = Path(os.environ.get("MOEC_NPU_DATA", "")) / "mskpp_910b1.csv"
+    if not table.is_file():
+        pytest.skip("MOEC_NPU_DATA names no folder with mskpp_910b1.csv")
+    derive(str(table), tmp_path)
+    for path in sorted(tmp_path.iterdir()):
+        assert path.read_bytes() == (DATA / path.name).read_bytes(), path.name
 
 
 def test_fits_recover_what_made_the_points() -> None:

@@ -94,15 +94,15 @@ def _thin(points: Sequence[Point], count: int) -> list[Point]:
     return [points[i] for i in picks]
 
 
-def _write(name: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with open(DATA / name, "w", encoding="utf-8", newline="") as file:
+def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
         writer.writerows(rows)
 
 
-def main(table: str) -> None:
-    """Read the measured table and write ``vector.csv``, ``paths.csv``, ``mmad.csv`` and ``points.csv``."""
+def main(table: str, out: Path = DATA) -> None:
+    """Read the measured table; write ``vector.csv``, ``paths.csv``, ``mmad.csv`` and ``points.csv`` into ``out``."""
     with open(table, encoding="utf-8", newline="") as file:
         series = _series(csv.DictReader(file))
     vector, paths, mmad, sample = [], [], [], []
@@ -128,10 +128,10 @@ def main(table: str) -> None:
             mmad.append((key[1], head, len(points), lost, f"{mid:.4f}", f"{worst:.4f}"))
             sample += [("mmad", key[1], f"{s:g}", f"{c:.2f}") for s, c in _thin(points, 10)]
     tail = ("points", "outliers", "median_error", "max_error")
-    _write("vector.csv", ("instruction", "dtypes", "floor", "base", "rate", *tail), sorted(vector))
-    _write("paths.csv", ("path", "chip", "latency", "rate", *tail), sorted(paths))
-    _write("mmad.csv", ("chip", "head", *tail), sorted(mmad))
-    _write("points.csv", ("kind", "key", "size", "cycles"), sorted(sample))
+    _write(out / "vector.csv", ("instruction", "dtypes", "floor", "base", "rate", *tail), sorted(vector))
+    _write(out / "paths.csv", ("path", "chip", "latency", "rate", *tail), sorted(paths))
+    _write(out / "mmad.csv", ("chip", "head", *tail), sorted(mmad))
+    _write(out / "points.csv", ("kind", "key", "size", "cycles"), sorted(sample))
 
 
 if __name__ == "__main__":
