@@ -72,7 +72,8 @@ class _Body:
             self._histogram()
             k.comment("where each expert's rows begin")
             self._prefix()
-            k.sync_all()
+        k.sync_all()
+        with k.reuse():
             self._earlier_cores()
         k.comment("rows to their places")
         if self.p.hidden * ITEMSIZE[self.p.dtype] <= ROW_BYTES:
@@ -126,15 +127,14 @@ class _Body:
         """start[e] += slots of expert e on the cores before this one."""
         k, e = self.k, self.p.experts
         most = min(MAX_REPEAT, max(1, 64 * 1024 // (self.width * 4)))
-        table = k.ub("table", "i32", most * self.width, 2)
+        table = k.ub("table", "i32", most * self.width)
         with k.loop("c", 0, k.core, most) as c:
-            ping = k.slot(2, "ping")
             n = k.let("n", smin(most, k.core - c))
             ragged = self.width > e
-            k.load(table[ping], self.work[c * e], e, n, pad=0 if ragged else None, right=self.width - e)
+            k.load(table[0], self.work[c * e], e, n, pad=0 if ragged else None, right=self.width - e)
             with k.loop("j", 0, self.width, LANES) as j:
                 mask: Scalar = LANES if self.width % LANES == 0 else smin(LANES, self.width - j)
-                self._accumulate(self.start[0][j], table[ping][j], mask, n)
+                self._accumulate(self.start[0][j], table[0][j], mask, n)
 
     def _accumulate(self, to: LocalRef, rows: LocalRef, mask: Scalar, n: Scalar) -> None:
         """Adds ``n`` rows of the table; a row longer than a repeat stride reaches is taken row by row."""

@@ -126,17 +126,10 @@ class Values:
             return self._by_scalar(name, a, b)
         if not isinstance(a, Val) or a.form == "one":
             return self._scalar_by(name, a, b)
-        a, b = self._joined(a, b)
-        form = "full" if "full" in (a.form, b.form) else a.form
-        return self.emit(name, form, a.dtype, a, b)
-
-    def _joined(self, a: Val, b: Val) -> tuple[Val, Val]:
-        """The operands made ready for one instruction: cols against full become blocks, row against col is spread."""
         if a.form == b.form:
-            return a, b
-        if {a.form, b.form} == {"row", "col"}:
-            return (self.spread(a), b) if a.form == "col" else (a, self.spread(b))
-        return (self.block(a) if a.form == "col" else a), (self.block(b) if b.form == "col" else b)
+            return self.emit(name, a.form, a.dtype, a, b)
+        a, b = (self.block(x) if x.form == "col" else x for x in (a, b))
+        return self.emit(name, "full", a.dtype, a, b)
 
     def _by_scalar(self, name: str, a: Val, b: Operand) -> Val:
         if name == "Div":
