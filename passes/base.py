@@ -299,8 +299,12 @@ def _blamed(failure: Diagnosis, blame: str) -> CheckFailed:
     return CheckFailed([Problem(f"{blame}: {p.what}", p.where, p.todo) for p in failure.problems])
 
 
-DEFAULT_PIPELINE = "canonicalise,fold,cse,dce,recover-moe,expand-moe,fuse-gating,fuse-vector,dce"
-"""What ``moec compile`` runs."""
+DEFAULT_PIPELINE = "canonicalise,fold,canonicalise,cse,dce,recover-moe,expand-moe,fuse-gating,fuse-vector,dce"
+"""What ``moec compile`` runs.
+
+Transposes go into products before ``fold`` would lay weights out for them; folded constants may let more rules match;
+recovery reads the one canonical spelling; what it leaves of a router is gathered by ``fuse-gating``; fusion comes last.
+"""
 
 
 def default_passes() -> list[Pass]:

@@ -15,7 +15,7 @@ from moec.diagnostics import CheckFailed
 from moec.ir.data import ArrayData
 from moec.ir.graph import Graph, Node, Origin, Value, merged_origin
 from moec.ops.build import make_node
-from moec.rewrite.match import Match, Missed, index_rules, match_at
+from moec.rewrite.match import Match, Missed, RuleIndex, match_at
 from moec.rewrite.rule import Rule
 from moec.rewrite.term import Apply, NoMatch, Splat, Term, applies
 
@@ -43,8 +43,7 @@ def rewrite(graph: Graph, rules: Iterable[Rule], prover: Prover | None = None) -
 class _Engine:
     def __init__(self, graph: Graph, rules: Iterable[Rule], prover: Prover | None):
         self.graph, self.prover = graph, prover
-        self.table = index_rules(rules)
-        self.depth = max((r.size for some in self.table.values() for r in some), default=1)
+        self.index = RuleIndex(rules)
         self.limit = 16 * len(graph) + 1000
         self.outcome = Outcome()
         self.missed: dict[tuple[str, Node], Missed] = {}
@@ -68,7 +67,7 @@ class _Engine:
             root = stack.pop()
             if root.graph is not self.graph:
                 continue
-            for rule in self.table.get(root.op, ()):
+            for rule in self.index.at(root):
                 made = self.attempt(rule, root, seeds)
                 if made is not None:
                     stack.extend(reversed(made))
@@ -104,7 +103,7 @@ class _Engine:
         """The nodes that read, over at most as many steps as a pattern is deep, what ``seeds`` make."""
         level = [n for n in seeds if n.graph is self.graph and n is not self.graph.ret]
         reached = dict.fromkeys(level)
-        for _ in range(self.depth - 1):
+        for _ in range(self.index.depth - 1):
             following = [u for n in level for v in n.results for u in v.uses if u is not self.graph.ret]
             level = [u for u in dict.fromkeys(following) if u not in reached]
             if not level:

@@ -60,20 +60,41 @@ class Match:
 
 def match(rules: Iterable[Rule], graph: Graph) -> Iterator[Match]:
     """Every place in ``graph`` where one of ``rules`` applies, in execution order; nothing is rewritten."""
-    table = index_rules(rules)
+    index = RuleIndex(rules)
     for node in graph:
-        for rule in table.get(node.op, ()):
+        for rule in index.at(node):
             found = match_at(rule, node)
             if isinstance(found, Match):
                 yield found
 
 
-def index_rules(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
-    """The rules by the op of their root, so that a node meets only rules that may match it."""
-    table: dict[str, list[Rule]] = {}
-    for rule in rules:
-        table.setdefault(rule.root.op, []).append(rule)
-    return table
+class RuleIndex:
+    """Rules by the op of their root and the ops of its operands, so that a node meets only rules that may match it."""
+
+    def __init__(self, rules: Iterable[Rule]):
+        self.table: dict[str, list[tuple[Rule, frozenset[str]]]] = {}
+        self.depth = 1
+        """The most op applications in a pattern."""
+        for rule in rules:
+            self.table.setdefault(rule.root.op, []).append((rule, _operand_ops(rule)))
+            self.depth = max(self.depth, rule.size)
+
+    def at(self, node: Node) -> Iterator[Rule]:
+        """The rules worth trying at ``node``: of those that want ops above their root, at least one is there."""
+        entries = self.table.get(node.op)
+        if not entries:
+            return
+        above = {v.producer.op for v in node.operands if v is not None and v.producer is not None}
+        for rule, wanted in entries:
+            if not wanted or not wanted.isdisjoint(above):
+                yield rule
+
+
+def _operand_ops(rule: Rule) -> frozenset[str]:
+    """The ops that the pattern wants directly above its root."""
+    terms = [t for t in rule.root.operands if t is not None]
+    wanted = ["constant" if isinstance(t, Splat) else t.apply.op if t.apply else "" for t in terms]
+    return frozenset(filter(None, wanted))
 
 
 def match_at(rule: Rule, node: Node) -> Match | Missed:
