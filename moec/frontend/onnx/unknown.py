@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from onnx import helper, shape_inference
+from onnx import checker, helper, shape_inference
 
 from moec.diagnostics import Problem
 from moec.frontend.onnx.order import NodeView, place
@@ -88,7 +88,7 @@ def _output_types(
         found |= shape_inference.infer_node_outputs(
             schema, view.proto, types, data, opset_imports=opsets, ir_version=10
         )
-    except (onnx.defs.SchemaError, shape_inference.InferenceError, ValueError, TypeError, RuntimeError):
+    except (onnx.defs.SchemaError, shape_inference.InferenceError, checker.ValidationError, ValueError, TypeError):
         pass
     named = [n for n in view.outputs if n]
     unknown = [n for n in named if n not in found or found[n].WhichOneof("value") is None]

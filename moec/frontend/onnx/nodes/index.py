@@ -28,6 +28,7 @@ def _gather_nd(op: Op) -> Value:
 
 
 @onnx_op("ScatterElements", first=11, last=18)
+@onnx_op("Scatter", first=9, last=11)
 def _scatter_elements(op: Op) -> Value:
     x, indices, updates = (op.value(i) for i in range(3))
     axis, reduction = op.axis(x.type.rank, 0), op.attr("reduction", "none")

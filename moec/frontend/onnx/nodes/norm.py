@@ -6,6 +6,7 @@ from moec.frontend.onnx.context import Op
 from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.table import onnx_op
 from moec.ir.graph import Value
+from moec.ir.symbol import exact_div
 
 
 def _single_output(op: Op) -> None:
@@ -48,3 +49,17 @@ def _skip_rms_norm(op: Op) -> list[Value | None]:
         square = op.emit("reduce_mean", op.emit("mul", total, total), axes=axes, keepdims=True)
         deviation = op.emit("rsqrt", op.emit("add", square, op.context.scalar(eps, total.type.dtype)))
     return [y, mean, deviation, total]
+
+
+@onnx_op("GroupNormalization", first=21, last=21)
+def _group_norm(op: Op) -> Value:
+    """x [N, C, ...] normalised over each of num_groups groups of channels, then scaled and shifted by channel."""
+    x, groups = op.value(0), int(op.attr("num_groups", 1))
+    batch, channels, *rest = x.type.dims
+    size = x.type.with_shape((channels, *rest)).numel()
+    rows = op.emit("reshape", x, shape=(batch, groups, exact_div(size, groups)))
+    rows = op.emit("layer_norm", rows, None, None, eps=float(op.attr("epsilon", 1e-5)), axis=2)
+    y = op.emit("reshape", rows, shape=x.type.dims)
+    spread = (channels, *(1,) * len(rest))
+    scale, bias = (op.emit("reshape", op.value(i), shape=spread) for i in (1, 2))
+    return op.emit("add", op.emit("mul", y, scale), bias)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from moec.frontend.onnx.context import Op
 from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.nodes.matmul import product
 from moec.frontend.onnx.table import onnx_op
+from moec.frontend.onnx.tensors import onnx_dtype
 from moec.ir.data import ArrayData
 from moec.ir.graph import Value
-from moec.ir.symbol import ceildiv
+from moec.ir.symbol import Dim, ceildiv
 from moec.ir.types import F32, I32, U8, DType
 
 MS = "com.microsoft"
@@ -131,19 +133,75 @@ def _aligned(op: Op, index: int, matrix: Value, row: bool) -> Value:
     return point
 
 
+def _placed(op: Op, point: Value, axis: int, rank: int, block: int, width: Dim) -> Value:
+    """A scale or zero point so that it broadcasts against a tensor of ``rank``.
+
+    There is one for all, one a slice of ``axis``, or one a block of ``block`` elements along it.
+    """
+    if point.type.rank == 0 or (point.type.rank == 1 and point.type.dims[0] == 1):
+        return op.emit("reshape", point, shape=())
+    if point.type.rank == 1:
+        return op.emit("reshape", point, shape=(point.type.dims[0], *(1,) * (rank - axis - 1)))
+    if not block:
+        raise NoForm("a scale of the tensor's own rank without block_size is not supported")
+    lead, count, tail = point.type.dims[:axis], point.type.dims[axis], point.type.dims[axis + 1 :]
+    spread = op.emit("reshape", point, shape=(*lead, count, 1, *tail))
+    spread = op.emit("expand", spread, shape=(*lead, count, block, *tail))
+    spread = op.emit("reshape", spread, shape=(*lead, count * block, *tail))
+    return op.emit("slice", spread, axis=axis, start=0, stop=width, step=1)
+
+
+def _axis_of(op: Op, rank: int) -> int:
+    return op.axis(max(rank, 1), 1) if rank > 1 or "axis" in op.attrs else 0
+
+
 @onnx_op("DequantizeLinear", first=10, last=28)
 def _dequantize(op: Op) -> Value:
+    """(x - zero) * scale in the scale's dtype (or output_dtype)."""
     x, scale = op.value(0), op.value(1)
-    if op.attr("block_size", 0):
-        raise NoForm("blocked dequantisation is not supported")
-    difference = op.emit("cast", x, to=I32)
-    axis = op.axis(max(x.type.rank, 1), 1) if scale.type.rank == 1 and scale.type.dims[0] != 1 else None
-
-    def placed(v: Value) -> Value:
-        if axis is None:
-            return op.emit("reshape", v, shape=())
-        return op.emit("reshape", v, shape=(v.type.dims[0], *(1,) * (x.type.rank - axis - 1)))
-
+    rank, block = x.type.rank, int(op.attr("block_size", 0))
+    axis = _axis_of(op, rank)
+    width = x.type.dims[axis] if rank else 1
+    wide = scale.type.dtype if x.type.dtype.is_float else I32
+    found = op.emit("cast", x, to=wide)
     if op.has(2):
-        difference = op.emit("sub", difference, placed(op.emit("cast", op.value(2), to=I32)))
-    return op.emit("mul", op.emit("cast", difference, to=scale.type.dtype), placed(scale))
+        zero = _placed(op, op.emit("cast", op.value(2), to=wide), axis, rank, block, width)
+        found = op.emit("sub", found, zero)
+    found = op.emit("cast", found, to=scale.type.dtype)
+    y = op.emit("mul", found, _placed(op, scale, axis, rank, block, width))
+    to = op.attr("output_dtype", 0)
+    return op.emit("cast", y, to=onnx_dtype(to)) if to else y
+
+
+@onnx_op("QuantizeLinear", first=10, last=28)
+def _quantize(op: Op) -> Value:
+    """x / scale rounded to nearest even, plus zero, held within the range of the quantised dtype."""
+    x, scale = op.value(0), op.value(1)
+    rank, block = x.type.rank, int(op.attr("block_size", 0))
+    axis = _axis_of(op, rank)
+    width = x.type.dims[axis] if rank else 1
+    to = op.dtype(2) if op.has(2) else onnx_dtype(op.attr("output_dtype", 0) or U8.onnx)
+    precision = op.attr("precision", 0)
+    if precision and onnx_dtype(precision) is not F32:
+        raise NoForm(f"precision {onnx_dtype(precision)} is not supported")
+    x = op.emit("cast", x, to=F32)
+    scale = op.emit("cast", scale, to=F32)
+    y = op.emit("div", x, _placed(op, scale, axis, rank, block, width))
+    if to.is_int:
+        y = op.emit("round", y)
+    if op.has(2):
+        zero = _placed(op, op.emit("cast", op.value(2), to=F32), axis, rank, block, width)
+        y = op.emit("add", y, zero)
+    low, high = _range(to)
+    if to.is_int or op.attr("saturate", 1):
+        y = op.emit("minimum", op.emit("maximum", y, op.context.scalar(low, F32)), op.context.scalar(high, F32))
+    return op.emit("cast", y, to=to)
+
+
+def _range(dtype: DType) -> tuple[float, float]:
+    """The least and greatest number that the dtype holds."""
+    if dtype.is_float:
+        info = ml_dtypes.finfo(dtype.carrier)
+        return float(info.min), float(info.max)
+    span = 2**dtype.bits
+    return (0.0, span - 1.0) if dtype.kind == "uint" else (-span / 2, span / 2 - 1.0)
