@@ -222,7 +222,8 @@ class _Compiler:
             raises = isinstance(stmt, SetFlag)
             yield FlagNode(raises, PIPE_INDEX[stmt.src], PIPE_INDEX[stmt.dst], compile_(stmt.id))
         elif isinstance(stmt, Barrier):
-            yield BarrierNode(PIPE_INDEX.get(stmt.pipe, -1))
+            if stmt.pipe != "S":  # the scalar unit is in order by itself
+                yield BarrierNode(PIPE_INDEX.get(stmt.pipe, -1))
         elif isinstance(stmt, (Let, Assign)):
             yield self._let(stmt.var.name, stmt.value, op)
         elif isinstance(stmt, LoadScalar):
