@@ -1,0 +1,191 @@
+"""Mixture-of-experts blocks in whatever spelling an exporter gave them, recovered as one canonical ``moe`` node.
+
+For each top-k that chooses by a router's scores: what tensors mean is followed forward from the choice (``interpret``
+and the ``*_rules``),
+until a tensor means "per token, the sum over its experts". How the experts compute is then read from that (``ffn``),
+how they are chosen and
+weighted from the router (``router``), and the whole is evaluated on random tokens (``witness``) before it takes the
+place of the nodes.
+Nothing is taken from names, and what only looks like such a block stays as it is and is reported with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from moec.ir.graph import Graph, Module, Node, Value, merged_origin
+from moec.ir.symbol import Expr, symbols_of
+from moec.ops.build import Builder
+from moec.passes.base import Context, Pass, Result, register_pass
+from moec.passes.recover_moe import index_rules, move_rules, row_rules
+from moec.passes.recover_moe.assemble import Block, Incomplete, assembled
+from moec.passes.recover_moe.axes import Atom, Axis, feature
+from moec.passes.recover_moe.contents import Abstract, Combined, Expert, Route, Row, X
+from moec.passes.recover_moe.ffn import NoExpert
+from moec.passes.recover_moe.interpret import OUTSIDE, UNKNOWN, Interpreter
+from moec.passes.recover_moe.router import NoRouter, Router, find_router
+from moec.passes.recover_moe.static import Statics
+from moec.passes.recover_moe.witness import Mismatch, check, region
+
+_RULES = (index_rules, move_rules, row_rules)
+SHOWN = 4
+"""Nodes that a near miss blames at most."""
+
+UNTOLD = (OUTSIDE, UNKNOWN)
+"""Reasons that say nothing by themselves."""
+
+
+@register_pass
+class RecoverMoE(Pass):
+    """Recover mixture-of-experts blocks as one ``moe`` node each, whatever way they are spelt."""
+
+    name = "recover-moe"
+
+    def run(self, module: Module, context: Context) -> Result:
+        result = Result()
+        number = 0
+        for graph in module.functions.values():
+            order = {n: i for i, n in enumerate(graph)}
+            statics = Statics()
+            for topk in [n for n in graph if n.op == "topk"]:
+                if topk.graph is not graph:
+                    continue
+                router = find_router(topk, statics)
+                if router is not None:
+                    attempt = _Attempt(module, graph, order, statics, router)
+                    number += attempt.recover(result, f"moe{number}")
+        if result.changed:
+            _forget_symbols(module)
+        return result
+
+
+class _Attempt:
+    """The recovery of one router's block."""
+
+    def __init__(self, module: Module, graph: Graph, order: Mapping[Node, int], statics: Statics, router: Router):
+        self.module, self.graph, self.order, self.statics, self.router = module, graph, order, statics, router
+        self.x, tokens = _token_source(router.tokens)
+        self.interpreter = Interpreter(order, statics, tokens, router.top_k, router.expert_count)
+
+    def recover(self, result: Result, prefix: str) -> bool:
+        """Put the canonical node in place of the block, or report why not."""
+        blame: list[Node] = [self.router.topk]
+        try:
+            y, combined = self._find()
+            blame = [y.producer] if y.producer is not None else blame
+            block = assembled(self.router, combined, self.statics)
+            nodes = region([y], self.x, self.order)
+            check(nodes, y, self.x, block, self.module.symbols)
+        except _NotFound as missing:
+            result.miss(RecoverMoE.name, str(missing), missing.nodes or blame, self.graph)
+            return False
+        except Incomplete as reason:
+            why = [f"{n.op} ({n.origin}): {told}" for n, told in self._told() if told not in UNTOLD]
+            result.miss(RecoverMoE.name, "; ".join([str(reason), *why[:1]]), blame, self.graph)
+            return False
+        except (NoExpert, Mismatch) as reason:
+            result.miss(RecoverMoE.name, str(reason), blame, self.graph)
+            return False
+        except NoRouter as reason:
+            result.miss(RecoverMoE.name, str(reason), [reason.node] if reason.node is not None else blame, self.graph)
+            return False
+        self._commit(y, block, nodes, result, prefix)
+        return True
+
+    def _find(self) -> tuple[Value, Combined]:
+        """The first value that is the whole sum over the experts, a shared expert included."""
+        i = self.interpreter
+        values, indices = self.router.topk.results
+        lead = tuple((a,) for a in i.tokens)
+        i.start(self.x, Abstract((*lead, feature(self.x.type.dims[-1])), Row(X)))
+        chosen = (i.tokens, i.choices)
+        i.start(indices, Abstract(chosen, Expert()))
+        i.start(values, Abstract(chosen, Route(values)))
+        for user in list(indices.uses):
+            if user.op == "gather_elements" and user.operand(1) is indices:
+                i.start(user.result, Abstract(chosen, Route(user.result)))
+        i.run()
+        found = [(v, m.content) for v, m in i.meaning.items() if isinstance(m.content, Combined)]
+        typed = [(v, c) for v, c in found if v.type.dtype is self.x.type.dtype]
+        if not typed:
+            raise _NotFound(self.router, self._told())
+        _, whole = max(typed, key=lambda pair: (len(pair[1].parts), pair[1].shared is not None))
+        same = [v for v, c in typed if len(c.parts) == len(whole.parts) and c.shared is whole.shared]
+        return min(same, key=self._position), whole
+
+    def _told(self) -> list[tuple[Node, str]]:
+        """Where the meaning was lost after the choice, the router's own nodes left out."""
+        choice = self.order[self.router.topk]
+        return [(n, why) for n, why in self.interpreter.lost if self.order[n] > choice]
+
+    def _position(self, value: Value) -> int:
+        return -1 if value.producer is None else self.order[value.producer]
+
+    def _commit(self, y: Value, block: Block, nodes: list[Node], result: Result, prefix: str) -> None:
+        """Replace ``y``, take out what nobody reads any more, and let other readers of the logits read the block's."""
+        assert y.producer is not None
+        origin = merged_origin(nodes, RecoverMoE.name)
+        b = Builder(self.graph, y.producer, origin)
+        made = block.build(b, self.x, prefix)
+        new, logits = made.results
+        new.name = y.name
+        for user in list(y.uses):
+            if user.op == "reshape" and user.attrs["shape"] == new.type.dims:
+                user.result.replace_with(new)
+                self.graph.erase(user)
+        if y.uses:
+            y.replace_with(new if new.type.dims == y.type.dims else b.reshape(new, shape=y.type.dims))
+        _erase_dead(self.graph, nodes)
+        old = self.router.logits
+        if old.uses and old.type == logits.type and all(self._after(user, y) for user in old.uses):
+            old.replace_with(logits)
+            _erase_dead(self.graph, nodes)
+        result.apply(RecoverMoE.name, origin, self.graph)
+
+    def _after(self, user: Node, y: Value) -> bool:
+        return user is self.graph.ret or self.order.get(user, -1) > self._position(y)
+
+
+class _NotFound(Exception):
+    """No value is the sum over a router's experts; ``nodes`` are where the meaning was lost."""
+
+    def __init__(self, router: Router, lost: list[tuple[Node, str]]):
+        told = [(n, why) for n, why in lost if why != OUTSIDE] or lost
+        self.nodes = [n for n, _ in told[:SHOWN]]
+        where = "; ".join(f"{n.op} ({n.origin}): {why}" for n, why in told[:SHOWN]) or "nothing reads the choice"
+        super().__init__(
+            f"a router chooses {router.top_k} of {router.expert_count} experts, but no sum over them was found: {where}"
+        )
+
+
+def _token_source(tokens: Value) -> tuple[Value, Axis]:
+    """What the router's tokens [T, H] are a reshape of, with its leading dimensions as atoms."""
+    hidden = tokens.type.dims[-1]
+    source = tokens
+    while source.producer is not None and source.producer.op == "reshape":
+        inner = source.producer.operand(0)
+        if inner.type.shape is None or not inner.type.shape or inner.type.dims[-1] != hidden:
+            break
+        source = inner
+    lead = source.type.dims[:-1]
+    return source, tuple(Atom("token", j, d) for j, d in enumerate(lead))
+
+
+def _erase_dead(graph: Graph, nodes: list[Node]) -> None:
+    for node in reversed(nodes):
+        if node.graph is graph and not any(v.uses for v in node.results):
+            graph.erase(node)
+
+
+def _forget_symbols(module: Module) -> None:
+    """Drop symbols that nothing mentions any more."""
+    used: set[str] = set()
+    for graph in module.functions.values():
+        types = [v.type for v in graph.inputs] + [v.type for n in graph for v in n.results]
+        used.update(s for t in types for d in t.shape or () for s in symbols_of(d))
+        for node in graph:
+            for value in node.attrs.values():
+                dims = value if isinstance(value, tuple) else (value,)
+                used.update(s for d in dims if isinstance(d, Expr) for s in symbols_of(d))
+    for name in [s for s in module.symbols if s not in used]:
+        del module.symbols[name]

@@ -1,0 +1,182 @@
+"""What a tensor inside a mixture-of-experts block means: the abstract values that recovery follows through the graph.
+
+T tokens choose K of E experts each; a *slot* is a pair (token, k). Rows of a tensor are tokens, slots, the slots of
+one expert, or slots sorted by expert; which of these, its axes say. The content says what stands in a row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from moec.ir.graph import Node, Value
+from moec.passes.recover_moe.axes import Axes
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """A set of rows that data decides. ``kind`` "hits": the slots of ``expert``, in the order of ``node``; "sorted":
+    all slots sorted by expert; "piece": the rows of expert ``expert`` in the sorted space ``whole``."""
+
+    kind: str
+    node: Node
+    expert: Any = None
+    whole: Space | None = None
+
+
+@dataclass(frozen=True)
+class Expert:
+    """The expert that a slot chose."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """The token that a row belongs to; ``times`` K where it is multiplied by the number of choices."""
+
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which of its token's K choices a row is."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A row's slot number, token * K + choice."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Where a slot stands in the sorted order ``space``."""
+
+    space: Space
+
+
+@dataclass(frozen=True)
+class Iota:
+    """0, 1, 2, ... along the axis."""
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """1 where a slot's expert is the index along the expert axis."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Non-zero where a slot's expert is ``expert``: a number, or a value where the expert number is itself data."""
+
+    expert: Any
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Several index contents along one axis: index tuples."""
+
+    columns: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant of one element."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Zero:
+    """All zeros."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A bool known to be the same everywhere."""
+
+    value: bool
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Something of rows that nothing more is known of."""
+
+
+@dataclass(frozen=True)
+class Active:
+    """Whether an expert got any token; ``number``: the numbers of those that did, which are data."""
+
+    number: bool = False
+
+
+@dataclass(frozen=True)
+class BelowEdges:
+    """Whether a slot's expert is below each of ``edges`` (along the axis that has no rows)."""
+
+    edges: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """How many slots have an expert below each of ``edges``: where each expert's rows start in sorted order."""
+
+    edges: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many slots have an expert in each of ``spans`` (low, high)."""
+
+    spans: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Sorted positions of the rows of experts ``low`` up to ``high``."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Route:
+    """The routing weight of a slot; ``value`` holds it as [T, K]. ``per_token``: something computed from a token's
+    weights."""
+
+    value: Value
+    per_token: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """What a row of floats is computed as. Leaves: "x" (the token's features), "route", "number", "weight"."""
+
+    op: str
+    args: tuple[Tree, ...] = ()
+    attrs: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A function of the row's token, expert and routing weight."""
+
+    tree: Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Combined:
+    """Per token, the sum over its slots: ``parts`` of an expert each, or one part under "all"; plus a shared expert's
+    output."""
+
+    parts: dict[Any, Tree]
+    shared: Tree | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Abstract:
+    """An abstract value: what its axes range over and what stands in it."""
+
+    axes: Axes
+    content: Any
+
+
+X = Tree("x")

@@ -1,0 +1,305 @@
+"""Integer tensors: the choice of experts, one-hot masks and their coordinates, sorted orders, counts and offsets."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from moec.ir.graph import Node
+from moec.passes.recover_moe.axes import Axes, Axis, broadcast_axes, feature
+from moec.passes.recover_moe.contents import (
+    Abstract,
+    Active,
+    BelowEdges,
+    Choice,
+    Columns,
+    Counts,
+    Expert,
+    Iota,
+    Mask,
+    Number,
+    Offsets,
+    OneHot,
+    Range,
+    Rank,
+    Slot,
+    Token,
+    Truth,
+    Zero,
+)
+from moec.passes.recover_moe.interpret import Interpreter, Known, rule
+from moec.passes.recover_moe.static import Ref
+
+NON_NEGATIVE = (Expert, Token, Choice, Slot, Rank, Iota)
+"""Contents that are never below 0."""
+
+
+def positions(i: Interpreter, meaning: Abstract) -> Any:
+    """The content with 0, 1, 2, ... read as what it counts: slots where it is as long as there are slots, tokens
+    likewise."""
+    if not isinstance(meaning.content, Iota):
+        return meaning.content
+    axis = next((a for a in meaning.axes if a), ())
+    size = axis[0].dim if len(axis) == 1 else 0
+    if axis in (i.slots, i.tokens):
+        return Slot() if axis == i.slots else Token()
+    if size == i.slot_count and size != i.token_count:
+        return Slot()
+    return Token() if size == i.token_count else meaning.content
+
+
+def index_axes(i: Interpreter, meaning: Abstract) -> Axes:
+    """Its axes, with an axis of 0, 1, 2, ... over all slots or tokens named as such."""
+    if not isinstance(meaning.content, Iota):
+        return meaning.axes
+    kind = positions(i, meaning)
+    named: Axis = i.slots if isinstance(kind, Slot) else i.tokens if isinstance(kind, Token) else ()
+    return tuple(named or a if a else a for a in meaning.axes)
+
+
+def one_hot_of(i: Interpreter, expert: Abstract, other: Abstract) -> Abstract | None:
+    """Whether each slot's expert equals ``other``: one number, or 0, 1, 2, ... along an axis of its own."""
+    if isinstance(other.content, Number) or (isinstance(other.content, Zero) and not any(other.axes)):
+        number = other.content.value if isinstance(other.content, Number) else 0
+        axes = broadcast_axes([expert.axes, other.axes])
+        return None if axes is None else Abstract(axes, Mask(int(number)))
+    if isinstance(other.content, Iota):
+        axis = [a for a in other.axes if a]
+        if len(axis) == 1 and axis[0][0].dim == i.expert_count:
+            renamed = tuple(i.experts if a else a for a in other.axes)
+            axes = broadcast_axes([expert.axes, renamed])
+            return None if axes is None else Abstract(axes, OneHot())
+    return None
+
+
+@rule("one_hot")
+def _one_hot(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    if not isinstance(k[0].content, Expert):
+        return None
+    depth, axis = n.attrs["depth"], n.attrs["axis"]
+    if not isinstance(depth, int) or depth < i.expert_count:
+        return None
+    return Abstract((*k[0].axes[:axis], _expert_axis(i, depth), *k[0].axes[axis:]), OneHot())
+
+
+def _expert_axis(i: Interpreter, depth: int) -> Axis:
+    (atom,) = i.experts
+    return (type(atom)(atom.kind, atom.key, depth),)
+
+
+@rule("eq")
+def _eq(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    for a, b in ((k[0], k[1]), (k[1], k[0])):
+        if isinstance(a.content, Expert):
+            return one_hot_of(i, a, b)
+        if isinstance(a.content, Truth) and isinstance(b.content, Number):
+            return Abstract(a.axes, Truth(a.content.value == bool(b.content.value)))
+        if isinstance(a.content, Truth) and isinstance(b.content, Zero):
+            return Abstract(a.axes, Truth(not a.content.value))
+    return None
+
+
+@rule("ne", "gt", "lt", "le", "ge")
+def _compare(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    a, b = k
+    axes = broadcast_axes([a.axes, b.axes])
+    number = b.content.value if isinstance(b.content, Number) else 0 if isinstance(b.content, Zero) else None
+    if isinstance(a.content, Mask | OneHot) and number == 0 and n.op in ("ne", "gt"):
+        return a
+    if isinstance(a.content, Counts) and number == 0 and n.op in ("ne", "gt"):
+        return Abstract(a.axes, Active())
+    if isinstance(a.content, NON_NEGATIVE) and number is not None and axes is not None:
+        answer = _bounded(n.op, a.content, number, i)
+        return None if answer is None else Abstract(axes, Truth(answer))
+    if isinstance(a.content, Expert) and n.op == "lt" and isinstance(b.content, Ref) and b.content.data is not None:
+        return _edges(a, b)
+    return None
+
+
+def _bounded(op: str, content: Any, number: Any, i: Interpreter) -> bool | None:
+    """What a comparison of a non-negative content, or an expert number, with a constant always gives."""
+    high = i.expert_count - 1 if isinstance(content, Expert) else math.inf
+    always = {"lt": high < number, "le": high <= number, "gt": number < 0, "ge": number <= 0, "ne": False}
+    never = {"lt": number <= 0, "le": number < 0, "gt": high <= number, "ge": high < number, "ne": False}
+    return True if always[op] else False if never[op] else None
+
+
+def _edges(a: Abstract, b: Abstract) -> Abstract | None:
+    """expert < edge for a column of edges: a whole number is below an edge when it is below the edge rounded up."""
+    axes = broadcast_axes([a.axes, b.axes])
+    if axes is None or sum(map(bool, b.axes)) != 1:
+        return None
+    edges = tuple(math.ceil(e) for e in b.content.data.numpy().ravel().tolist())
+    return Abstract(axes, BelowEdges(edges))
+
+
+@rule("and")
+def _and(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    axes = broadcast_axes([k[0].axes, k[1].axes])
+    if axes is None:
+        return None
+    for a, b in ((k[0], k[1]), (k[1], k[0])):
+        if isinstance(a.content, Truth):
+            return Abstract(axes, Truth(False) if not a.content.value else b.content)
+    return None
+
+
+@rule("not")
+def _not(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    return Abstract(k[0].axes, Truth(not k[0].content.value)) if isinstance(k[0].content, Truth) else None
+
+
+@rule("is_nan", "is_inf")
+def _is_nan(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    return Abstract(k[0].axes, Truth(False)) if isinstance(k[0].content, NON_NEGATIVE) else None
+
+
+@rule("select")
+def _select(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    cond, a, b = k
+    if not isinstance(cond.content, Truth):
+        return None
+    chosen = a if cond.content.value else b
+    axes = broadcast_axes([m.axes for m in k])
+    return None if axes is None else Abstract(axes, chosen.content)
+
+
+@rule("nonzero")
+def _nonzero(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    mask = k[0].content
+    if mask == Active():
+        return Abstract(((), feature(n.attrs["count"])), Active(number=True))
+    if not isinstance(mask, Mask):
+        return None
+    columns = tuple(_coordinate(i, axis) for axis in k[0].axes)
+    if None in columns:
+        return None
+    rows = i.rows(i.space("hits", n, mask.expert), n.attrs["count"])
+    return Abstract((feature(len(columns)), rows), Columns(columns))
+
+
+def _coordinate(i: Interpreter, axis: Axis) -> Any:
+    """What the position along an axis is."""
+    kinds = ((i.tokens, Token()), (i.choices, Choice()), (i.slots, Slot()), ((), Zero()))
+    return next((content for known, content in kinds if axis == known), None)
+
+
+@rule("topk", "argsort")
+def _sort(i: Interpreter, n: Node, k: Known) -> list[Abstract | None] | None:
+    """A stable ascending sort of all slots by expert; of a sorted space's slots it is the inverse order."""
+    content, axes = k[0].content, k[0].axes
+    ascending = not n.attrs["largest"] if n.op == "topk" else not n.attrs["descending"]
+    if not ascending or len(axes) != 1 or (n.op == "topk" and not n.attrs["sorted"]):
+        return None
+    if n.op == "topk" and n.attrs["k"] != n.operand(0).type.dims[0]:
+        return None
+    if isinstance(content, Expert) and axes[0] == i.slots:
+        order = Abstract((i.rows(i.space("sorted", n), i.slot_count),), Slot())
+        return [order] if n.op == "argsort" else [Abstract(order.axes, Expert()), order]
+    if isinstance(content, Slot) and axes[0] and axes[0][0].kind == "rows" and axes[0][0].key.kind == "sorted":
+        rank = Abstract((i.slots,), Rank(axes[0][0].key))
+        return [rank] if n.op == "argsort" else [Abstract((i.slots,), Slot()), rank]
+    return None
+
+
+def index_div(i: Interpreter, k: Known) -> Abstract | None:
+    """slot / K is the token."""
+    by = k[1].content
+    if not isinstance(by, Number) or by.value != i.top_k:
+        return None
+    axes = broadcast_axes([index_axes(i, k[0]), k[1].axes])
+    return Abstract(axes, Token()) if axes is not None and isinstance(positions(i, k[0]), Slot) else None
+
+
+@rule("mod")
+def _mod(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    by = k[1].content
+    axes = broadcast_axes([index_axes(i, k[0]), k[1].axes])
+    if axes is None or not isinstance(by, Number) or by.value != i.top_k:
+        return None
+    return Abstract(axes, Choice()) if isinstance(positions(i, k[0]), Slot) else None
+
+
+def index_mul(i: Interpreter, k: Known) -> Abstract | None:
+    """token * K, the first half of a slot number."""
+    for a, b in ((k[0], k[1]), (k[1], k[0])):
+        content = positions(i, a)
+        if content == Token() and isinstance(b.content, Number) and b.content.value == i.top_k:
+            axes = broadcast_axes([index_axes(i, a), b.axes])
+            return None if axes is None else Abstract(axes, Token(i.top_k))
+    return None
+
+
+def index_add(i: Interpreter, k: Known) -> Abstract | None:
+    """token * K + choice is the slot number; anything + 0 is itself."""
+    axes = broadcast_axes([k[0].axes, k[1].axes])
+    for a, b in ((k[0], k[1]), (k[1], k[0])):
+        if axes is not None and isinstance(b.content, Number | Zero) and getattr(b.content, "value", 0) == 0:
+            return Abstract(axes, a.content)
+        if axes is not None and a.content == Token(i.top_k) and isinstance(b.content, Choice):
+            return Abstract(axes, Slot())
+    return None
+
+
+@rule("cumsum")
+def _cumsum(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    counts = k[0].content
+    if not isinstance(counts, Counts) or n.attrs["reverse"] or len(k[0].axes) != 1:
+        return None
+    spans = counts.spans
+    if spans[0][0] != 0 or any(a[1] != b[0] for a, b in itertools.pairwise(spans)):
+        return None
+    edges = tuple(low if n.attrs["exclusive"] else high for low, high in spans)
+    return Abstract(k[0].axes, Offsets(edges))
+
+
+@rule("histogram")
+def _histogram(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    bins = n.attrs["bins"]
+    if not isinstance(k[0].content, Expert) or not isinstance(bins, int):
+        return None
+    return Abstract((feature(bins),), Counts(tuple((e, e + 1) for e in range(bins))))
+
+
+def index_sub(i: Interpreter, k: Known) -> Abstract | None:
+    """Differences of offsets are counts; anything - 0 is itself."""
+    a, b = k[0].content, k[1].content
+    axes = broadcast_axes([k[0].axes, k[1].axes])
+    if axes is None:
+        return None
+    if isinstance(a, Offsets) and isinstance(b, Offsets) and len(a.edges) == len(b.edges):
+        spans = tuple(zip(b.edges, a.edges, strict=True))
+        return Abstract(axes, Counts(spans)) if all(low <= high for low, high in spans) else None
+    return Abstract(axes, a) if isinstance(b, Number | Zero) and getattr(b, "value", 0) == 0 else None
+
+
+def summed(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    """How many slots are below each edge, or chose each expert."""
+    axes = [axis for axis in n.attrs["axes"] if k[0].axes[axis]]
+    rest = [a for j, a in enumerate(k[0].axes) if j not in n.attrs["axes"]]
+    covered = tuple(x for j in axes for x in k[0].axes[j])
+    if n.attrs["keepdims"] or len(rest) != 1:
+        return None
+    whole = sorted(map(str, covered)) == sorted(map(str, i.slots)) or (
+        len(covered) == 1 and covered[0].kind == "rows" and covered[0].key.kind == "sorted"
+    )
+    if not whole:
+        return None
+    if isinstance(k[0].content, BelowEdges):
+        return Abstract((feature(len(k[0].content.edges)),), Offsets(k[0].content.edges))
+    if isinstance(k[0].content, OneHot) and rest[0] == i.experts:
+        count = rest[0][0].dim
+        return Abstract((feature(count),), Counts(tuple((e, e + 1) for e in range(int(str(count))))))
+    return None
+
+
+@rule("range")
+def _range(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    start, limit, step = (m.content for m in k)
+    if not isinstance(step, Number) or step.value != 1 or not isinstance(limit, Offsets):
+        return None
+    low = start.edges[0] if isinstance(start, Offsets) else 0 if isinstance(start, Number | Zero) else None
+    if low is None or getattr(start, "value", 0) != 0:
+        return None
+    return Abstract((feature(n.attrs["count"]),), Range(low, limit.edges[0]))

@@ -1,0 +1,188 @@
+"""The router: how scores, choice and weights follow from the logits, read from the graph and from nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from moec.ir.graph import Node, Value
+from moec.ir.types import DType
+from moec.passes.recover_moe.static import Ref, Statics, flipped
+
+
+class NoRouter(Exception):
+    """What a top-k chooses from is no router's scores, or not one that ``moe`` can express; the nodes to blame come
+    second."""
+
+    def __init__(self, reason: str, node: Node | None = None):
+        super().__init__(reason)
+        self.node = node
+
+
+_UNGROUPED: dict[str, Any] = {"groups": 1, "group_top_k": 1, "group_score": "none", "group_mask": "none"}
+
+
+@dataclass
+class Router:
+    """A router up to its choice. ``tokens`` is what it multiplies, ``weight`` [E, H]; ``score`` is empty where it
+    chooses by logits."""
+
+    topk: Node
+    tokens: Value
+    weight: Ref
+    logits: Value
+    scores: Value
+    score: str
+    score_dtype: DType
+    bias: Ref | None = None
+    score_bias: Ref | None = None
+    groups: dict[str, Any] = field(default_factory=lambda: dict(_UNGROUPED))
+
+    @property
+    def top_k(self) -> int:
+        return int(self.topk.attrs["k"])
+
+    @property
+    def expert_count(self) -> int:
+        return self.weight.shape[0]
+
+
+def producer(value: Value, *ops: str) -> Node | None:
+    """The node that makes ``value`` if it is one of ``ops``."""
+    node = value.producer
+    return node if node is not None and node.op in ops else None
+
+
+def uncast(value: Value) -> tuple[Value, DType]:
+    """The value before casts between floats, and the narrowest dtype that it passed through."""
+    narrow = value.type.dtype
+    while (node := producer(value, "cast")) is not None and node.operand(0).type.dtype.is_float:
+        value = node.operand(0)
+        narrow = min(narrow, value.type.dtype, key=lambda d: d.bits)
+    return value, narrow
+
+
+def find_router(topk: Node, statics: Statics) -> Router | None:
+    """The router that ``topk`` belongs to, None where it is none. Raises NoRouter for one that cannot be expressed."""
+    choice = topk.operand(0)
+    if choice.type.rank != 2 or topk.attrs["axis"] != 1 or not topk.attrs["largest"]:
+        return None
+    if not isinstance(topk.attrs["k"], int):
+        return None
+    score_bias = None
+    value, narrow = uncast(choice)
+    added = producer(value, "add")
+    if added is not None and producer(uncast(added.operand(0))[0], "softmax", "sigmoid") is not None:
+        score_bias = statics.ref(added.operand(1))
+        if score_bias is None:
+            return None
+        value, narrow = uncast(added.operand(0))
+    scored = producer(value, "softmax", "sigmoid")
+    scores = added.operand(0) if added is not None and score_bias is not None else choice
+    logits = value
+    if scored is not None:
+        if scored.op == "softmax" and scored.attrs["axis"] != 1:
+            return None
+        logits = uncast(scored.operand(0))[0]
+    found = _product(logits, statics)
+    if found is None:
+        return None
+    product, weight, bias = found
+    return Router(
+        topk,
+        product.operand(0),
+        weight,
+        logits,
+        scores,
+        scored.op if scored is not None else "",
+        narrow,
+        bias,
+        score_bias,
+    )
+
+
+def _product(logits: Value, statics: Statics) -> tuple[Node, Ref, Ref | None] | None:
+    """The matmul behind the logits, its weight as [E, H], and the bias."""
+    bias = None
+    added = producer(logits, "add")
+    if added is not None:
+        bias = statics.ref(added.operand(1))
+        logits = uncast(added.operand(0))[0]
+        if bias is None or bias.shape != (logits.type.dims[-1],):
+            return None
+    node = producer(logits, "matmul")
+    if node is None or node.attrs["transpose_a"]:
+        return None
+    stored = node.operand(1)
+    cast = producer(stored, "cast")
+    weight = statics.ref(cast.operand(0) if cast is not None else stored)
+    if weight is None or len(weight.shape) != 2:
+        return None
+    return node, weight if node.attrs["transpose_b"] else flipped(weight), bias
+
+
+def weighting(router: Router, weights: Value, statics: Statics) -> dict[str, Any]:
+    """The attributes of how ``weights`` [T, K] follow from the choice. Raises NoRouter where they do not as ``moe``
+    says."""
+    found: dict[str, Any] = {"weights_dtype": weights.type.dtype, "scale": 1.0, "renormalize": False}
+    found["renormalize_eps"] = 0.0
+    value = uncast(weights)[0]
+    scaled = producer(value, "mul")
+    if scaled is not None:
+        factor = _number(scaled.operand(1), statics)
+        if factor is None:
+            raise NoRouter("the routing weights are multiplied by something that is no constant", scaled)
+        found["scale"] = factor
+        value = uncast(scaled.operand(0))[0]
+    divided = producer(value, "div")
+    if divided is not None:
+        value = uncast(divided.operand(0))[0]
+        found["renormalize"] = True
+        found["renormalize_eps"] = _eps(divided, value, statics)
+    return {**found, **_base(router, value)}
+
+
+def _number(value: Value, statics: Statics) -> float | None:
+    meaning = statics.abstract(value)
+    number = getattr(meaning.content, "value", None) if meaning is not None else None
+    return float(number) if isinstance(number, int | float) else None
+
+
+def _eps(divided: Node, value: Value, statics: Statics) -> float:
+    total = uncast(divided.operand(1))[0]
+    eps = 0.0
+    added = producer(total, "add")
+    if added is not None:
+        number = _number(added.operand(1), statics)
+        if number is None:
+            raise NoRouter("the sum of the routing weights has something added that is no constant", added)
+        eps = number
+        total = uncast(added.operand(0))[0]
+    summed = producer(total, "reduce_sum")
+    if summed is None or uncast(summed.operand(0))[0] is not value or summed.attrs["axes"] != (1,):
+        raise NoRouter("the routing weights are divided by something else than their sum over the choices", divided)
+    return eps
+
+
+def _base(router: Router, value: Value) -> dict[str, Any]:
+    """Where the weights come from before they are normalised and scaled: scores of the chosen, or a score of what was
+    chosen."""
+    chosen, indices = router.topk.results
+    before = {"score": router.score, "score_order": "before_topk"}
+    if value is chosen:
+        if router.score_bias is not None:
+            raise NoRouter("the routing weights keep the bias that should only steer the choice", router.topk)
+        if not router.score:
+            raise NoRouter("the routing weights are logits, without softmax or sigmoid", router.topk)
+        return before
+    gathered = producer(value, "gather_elements")
+    if gathered is not None and gathered.attrs["axis"] == 1 and gathered.operand(1) is indices:
+        if uncast(gathered.operand(0))[0] is uncast(router.scores)[0] and router.score:
+            return before
+        raise NoRouter("the routing weights are taken from other scores than the choice", gathered)
+    scored = producer(value, "softmax", "sigmoid")
+    if scored is not None and uncast(scored.operand(0))[0] is chosen and not router.score:
+        if scored.op == "softmax" and scored.attrs["axis"] != 1:
+            raise NoRouter("the softmax of the chosen logits is not over the choices", scored)
+        return {"score": scored.op, "score_order": "after_topk"}
+    raise NoRouter("the routing weights do not follow from the choice in a known way", value.producer)

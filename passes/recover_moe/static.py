@@ -1,0 +1,142 @@
+"""Tensors that do not depend on inputs: weights and constants, and layout changes of them, as references that nothing
+reads yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from moec.ir.data import TensorData, derive
+from moec.ir.graph import Value
+from moec.ir.types import DType
+from moec.ops.build import Builder
+from moec.passes.recover_moe.axes import feature
+from moec.passes.recover_moe.contents import Abstract, Iota, Number, Zero
+
+READ_LIMIT = 1 << 16
+"""Constants of more elements than this are not looked into."""
+
+
+class Ref:
+    """A weight or a layout change of one: its shape now, its contents where the model has them, and how to build it
+    as nodes."""
+
+    __slots__ = ("shape", "dtype", "data", "value", "how", "parts", "params")
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType, data: TensorData | None, value: Value | None = None):
+        self.shape, self.dtype, self.data, self.value = shape, dtype, data, value
+        self.how = ""
+        self.parts: tuple[Ref, ...] = ()
+        self.params: dict[str, Any] = {}
+
+    def build(self, b: Builder, name: str) -> Value:
+        """The tensor as a value: a weight of that name where its contents are known, else the layout change as nodes.
+
+        A weight without contents keeps its own name and, in its own graph, its node.
+        """
+        made: Value
+        if self.data is not None:
+            made = b.weight(name=name, dtype=self.dtype, shape=self.shape, data=self.data)
+        elif self.value is not None:
+            node = self.value.producer
+            assert node is not None
+            made = self.value if node.graph is b.graph else b.weight(**node.attrs)
+        else:
+            parts = [p.build(b, f"{name}.{i}") for i, p in enumerate(self.parts)]
+            if self.how == "stack":
+                parts = [b.reshape(p, shape=(1, *p.type.dims)) for p in parts]
+            made = getattr(b, _OPS[self.how])(*parts, **({"axis": 0} if self.how == "stack" else self.params))
+        return made
+
+
+_OPS = {"stack": "concat", "concat": "concat", "transpose": "transpose", "reshape": "reshape", "slice": "slice"}
+
+
+def changed(how: str, *parts: Ref, **params: Any) -> Ref:
+    """A layout change of references, as ``moec.ir.data.derive`` knows them."""
+    if how == "transpose" and params["perm"] == tuple(range(len(params["perm"]))):
+        return parts[0]
+    first = parts[0]
+    if all(p.data is not None for p in parts):
+        data = derive(how, [p.data for p in parts if p.data is not None], **params)
+        return Ref(data.shape, first.dtype, data)
+    made = Ref(_shape(how, parts, params), first.dtype, None)
+    made.how, made.parts, made.params = how, parts, params
+    return made
+
+
+def _shape(how: str, parts: tuple[Ref, ...], params: dict[str, Any]) -> tuple[int, ...]:
+    first = parts[0].shape
+    if how == "stack":
+        return (len(parts), *first)
+    if how == "concat":
+        axis = params["axis"]
+        return (*first[:axis], sum(p.shape[axis] for p in parts), *first[axis + 1 :])
+    if how == "transpose":
+        return tuple(first[i] for i in params["perm"])
+    if how == "slice":
+        axis = params["axis"]
+        return (*first[:axis], len(range(params["start"], params["stop"], params["step"])), *first[axis + 1 :])
+    return tuple(params["shape"])
+
+
+def flipped(ref: Ref) -> Ref:
+    """The last two dimensions exchanged."""
+    rank = len(ref.shape)
+    return changed("transpose", ref, perm=(*range(rank - 2), rank - 1, rank - 2))
+
+
+class Statics:
+    """References and constant contents of one graph's values, worked out when asked for."""
+
+    def __init__(self) -> None:
+        self._refs: dict[Value, Ref | None] = {}
+
+    def ref(self, value: Value) -> Ref | None:
+        """The reference that ``value`` is; None where it depends on inputs or is changed by more than layout."""
+        if value not in self._refs:
+            self._refs[value] = self._find(value)
+        return self._refs[value]
+
+    def _find(self, value: Value) -> Ref | None:
+        node = value.producer
+        if node is None:
+            return None
+        if node.op == "weight":
+            return Ref(node.attrs["shape"], node.attrs["dtype"], node.attrs["data"], value)
+        if node.op == "constant":
+            data = node.attrs["value"]
+            return Ref(data.shape, data.dtype, data, value)
+        if node.op not in ("reshape", "transpose", "slice", "concat"):
+            return None
+        parts = [None if v is None else self.ref(v) for v in node.operands]
+        if None in parts or any(not isinstance(d, int) for d in value.type.dims):
+            return None
+        return changed(node.op, *[p for p in parts if p is not None], **node.attrs)
+
+    def abstract(self, value: Value) -> Abstract | None:
+        """Its constant meaning: a number, zeros, 0, 1, 2, ..., or a weight; None where it is not constant."""
+        node = value.producer
+        if node is not None and node.op == "expand":
+            inner = self.abstract(node.operand(0))
+            if inner is not None and isinstance(inner.content, Zero | Number):
+                zero = isinstance(inner.content, Zero) or inner.content.value == 0
+                return Abstract(tuple(feature(d) for d in value.type.dims), Zero()) if zero else None
+            return None
+        if node is not None and node.op == "iota":
+            return Abstract((feature(node.attrs["size"]),), Iota())
+        ref = self.ref(value)
+        if ref is None:
+            return None
+        axes = tuple(feature(d) for d in ref.shape)
+        if ref.data is None or ref.data.size > READ_LIMIT:
+            return Abstract(axes, ref)
+        array = ref.data.numpy()
+        if array.size == 1:
+            return Abstract(((),) * array.ndim, Number(array.ravel()[0].item()))
+        if not np.any(array):
+            return Abstract(axes, Zero())
+        if array.ndim == 1 and array.dtype.kind in "iu" and np.array_equal(array, np.arange(array.size)):
+            return Abstract(axes, Iota())
+        return Abstract(axes, ref)

@@ -1,0 +1,266 @@
+"""recover-moe: every spelling of a block becomes one canonical node with all attributes read from the graph; what
+only looks alike stays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from moe_spellings import SPELLINGS, Block, E, H, K, T, spelt
+
+from moec.eval import run
+from moec.frontend.onnx import load_onnx
+from moec.ir.compare import modules_equal
+from moec.ir.data import ArrayData
+from moec.ir.graph import Module, Node
+from moec.ir.text import print_module
+from moec.ir.types import F32, I64
+from moec.ops.build import Builder
+from moec.passes.base import PassManager, Result
+
+DATA = Path(__file__).parent.parent / "data"
+RECORDS: list[dict[str, Any]] = json.loads((DATA / "index.json").read_text())
+CLEAN = "canonicalise,fold,cse,dce,"
+
+
+def recovered(module: Module, before: str = "") -> Result:
+    """What recover-moe did to the module; it is verified after each pass."""
+    return PassManager.parse(before + "recover-moe,dce").run(module)[-2].result
+
+
+def the_block(module: Module) -> Node:
+    (node,) = [n for n in module.main if n.op == "moe"]
+    return node
+
+
+BLOCKS = {
+    "mixtral": Block(),
+    "olmoe": Block(renormalize=False),
+    "granite": Block(order="after_topk", renormalize=False),
+    "sigmoid": Block(score="sigmoid", eps=1e-3, scale=2.5),
+    "deepseek": Block(score="sigmoid", bias=True, scale=2.5),
+    "ernie": Block(bias=True),
+    "gelu": Block(activation="gelu"),
+    "plain": Block(glu="none", activation="relu"),
+    "interleaved": Block(glu="interleaved"),
+    "biased": Block(expert_bias=True),
+    "on input": Block(weights_on="input"),
+    "on activation": Block(weights_on="activation"),
+    "shared": Block(shared="plain"),
+    "qwen2": Block(renormalize=False, shared="gated"),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("before", ["", CLEAN], ids=["raw", "cleaned"])
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS.keys())
+def test_attributes_come_from_the_graph(block: Block, spelling: str, before: str) -> None:
+    module = spelt(block, spelling)
+    x = np.random.default_rng(1).standard_normal((9, H)).astype(np.float32)
+    expected = run(module, {"x": x})["y"]
+    result = recovered(module, before)
+    assert result.counts() == {"recover-moe": 1} and not result.near_misses
+    a = the_block(module).attrs
+    assert (a["top_k"], a["score"], a["score_order"]) == (K, block.score, block.order)
+    assert (a["renormalize"], a["scale"], a["weights_on"]) == (block.renormalize, block.scale, block.weights_on)
+    assert a["renormalize_eps"] == pytest.approx(block.eps)
+    assert (a["activation"], a["glu"], a["capacity"]) == (block.activation, block.glu, None)
+    assert [n.op for n in module.main if n.op not in ("weight", "moe")] == []
+    assert list(module.symbols) == ["T"]
+    np.testing.assert_allclose(run(module, {"x": x})["y"], expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("before", ["", CLEAN], ids=["raw", "cleaned"])
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS.keys())
+def test_three_spellings_give_the_same_module(block: Block, before: str) -> None:
+    modules = [spelt(block, s) for s in SPELLINGS]
+    for m in modules:
+        recovered(m, before)
+    assert print_module(modules[0]) == print_module(modules[1]) == print_module(modules[2])
+    assert all(modules_equal(modules[0], m) for m in modules[1:])
+
+
+def _printed(path: Path) -> str:
+    """The canonical text of a recovered file, symbols, weight contents and origin aside."""
+    module = load_onnx(path)
+    recovered(module, CLEAN)
+    text = print_module(module)
+    for i, name in enumerate(module.symbols):
+        text = text.replace(name, f"d{i}")
+    return "\n".join(line.split(", data = ")[0] for line in text.splitlines())
+
+
+def test_three_spellings_of_an_export_print_the_same() -> None:
+    names = ["dynamo_batched_mm_dyn_op21", "torchscript_dyn_op20_tf451", "dynamo_dyn_op21_tf451"]
+    texts = [_printed(DATA / f"qwen3_moe_moe_{n}.onnx") for n in names]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_three_spellings_of_each_family_print_the_same(corpus: Any) -> None:
+    for family, names in {
+        "mixtral": [
+            "dynamo_batched_mm_dyn_op18",
+            "dynamo_batched_mm_dyn_op18_noopt",
+            "dynamo_grouped_mm_dyn_op18",
+            "dynamo_dyn_op18_tf451",
+            "torchscript_dyn_op17_tf451",
+        ],
+        "qwen2_moe": ["dynamo_batched_mm_dyn_op20", "dynamo_dyn_op20_tf451", "torchscript_dyn_op18_tf451"],
+        "qwen3_moe": ["dynamo_batched_mm_dyn_op21", "dynamo_dyn_op21_tf451", "torchscript_dyn_op20_tf451"],
+    }.items():
+        texts = {_printed(corpus.onnx(f"{family}_moe_{n}")) for n in names}
+        assert len(texts) == 1, family
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r["name"])
+def test_exports_are_recovered_and_keep_their_numbers(record: dict[str, Any]) -> None:
+    module = load_onnx(DATA / f"{record['name']}.onnx")
+    result = recovered(module, CLEAN)
+    if "eager_static" in record["name"]:
+        assert not result.applied
+        (miss,) = result.near_misses
+        assert "the expert number is itself data in all 8 bodies" in miss.reason
+    else:
+        assert len(result.applied) == 1 and not result.near_misses
+        assert {n.op for n in module.main} <= {"weight", "moe"}
+    with np.load(DATA / f"{record['name']}.npz") as stored:
+        for size in ("", "2"):
+            if f"in{size}.hidden_states" in stored:
+                (y,) = run(module, {"hidden_states": stored[f"in{size}.hidden_states"]}).values()
+                expected = stored[f"{record['checks']['expected_key'].split('.')[0]}{size}.0"]
+                assert np.abs(y.astype(np.float32) - expected).max() <= record["checks"]["tolerance"]
+
+
+def missed(block: Block, spelling: str = "unrolled", before: str = CLEAN) -> str:
+    """The reason why the block is not recovered; its numbers and its nodes stay."""
+    module = spelt(block, spelling)
+    x = np.random.default_rng(1).standard_normal((5, H)).astype(np.float32)
+    expected = run(module, {"x": x})["y"]
+    result = recovered(module, before)
+    assert not result.applied and not [n for n in module.main if n.op == "moe"]
+    np.testing.assert_allclose(run(module, {"x": x})["y"], expected, atol=1e-5)
+    assert result.near_misses and all(m.nodes for m in result.near_misses)
+    return result.near_misses[0].reason
+
+
+def number(b: Builder, value: float, dtype: Any = F32) -> Any:
+    return b.constant(value=ArrayData(np.array(value, dtype.carrier), dtype))
+
+
+def test_experts_that_the_tracer_dropped_are_named() -> None:
+    """A trace in which experts got no token holds fewer bodies than the router has columns."""
+    reason = missed(Block(experts=(0, 1, 3)))
+    assert reason == "router has 6 columns, bodies found for experts 0, 1, 3; missing 2, 4, 5"
+    (miss,) = recovered(spelt(Block(experts=(0, 1, 3)), "sorted")).near_misses
+    assert "the rows of experts 2 to 3 are taken together" in miss.reason
+    (miss,) = recovered(spelt(Block(experts=(0, 1, 2)), "sorted")).near_misses
+    assert "the rows of experts [0, 1, 2] are joined, where the router has 6" in miss.reason
+
+
+NEAR_MISSES: dict[str, tuple[Block, str]] = {
+    "weight applied twice": (
+        Block(change={"weights": lambda b, w: b.mul(w, w)}),
+        "multiplied by something that is no constant",
+    ),
+    "sum over the tokens": (
+        Block(change={"total": lambda b, t: b.reduce_sum(t, axes=(0,), keepdims=True)}),
+        "no sum over them was found: reduce_sum",
+    ),
+    "maximum instead of sum": (
+        Block(change={"total": lambda b, t: b.maximum(t, number(b, 0.5))}),
+        "divided by something else than their sum",
+    ),
+    "weights are not the scores": (
+        Block(change={"chosen": lambda b, w: b.exp(w)}),
+        "do not follow from the choice in a known way",
+    ),
+    "one expert differs": (
+        Block(change={"hidden3": lambda b, h: b.tanh(h)}),
+        "no activation but tanh",
+    ),
+    "one expert is scaled": (
+        Block(change={"out2": lambda b, y: b.mul(y, number(b, 2.0))}),
+        "the down projection is no product with a weight but mul",
+    ),
+    "gate and up halves swapped": (
+        Block(change={"swap halves": lambda b, v: v}),
+        "gate and up are the parts",
+    ),
+    "scores of another router": (
+        Block(bias=True, change={"chosen": lambda b, w: b.sub(w, number(b, 0.1))}),
+        "do not follow from the choice in a known way",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NEAR_MISSES.values(), ids=NEAR_MISSES.keys())
+def test_near_misses_stay_as_they_are(case: tuple[Block, str]) -> None:
+    block, reason = case
+    assert reason in missed(block, before="cse,")
+
+
+def test_scatter_that_overwrites_is_no_sum() -> None:
+    """A plain scatter where a sum is meant keeps one of a token's rows: what some exporters write for index_add."""
+    module = spelt(Block(), "unrolled")
+    for n in [n for n in module.main if n.op == "scatter_nd"]:
+        n.attrs = {**n.attrs, "reduction": "none"}
+    (miss,) = recovered(module).near_misses
+    assert "overwrite" in miss.reason
+
+
+def test_a_value_other_than_the_tokens_is_noticed() -> None:
+    def other(b: Builder, v: Any) -> Any:
+        return b.add(v, b.reduce_sum(v, axes=(0,), keepdims=True))
+
+    assert "no sum over them was found" in missed(Block(change={f"out{e}": other for e in range(E)}))
+
+
+def test_logits_that_are_read_elsewhere_come_from_the_block() -> None:
+    module = spelt(Block(), "batched")
+    graph = module.main
+    logits = next(n.operand(0) for n in graph if n.op == "softmax")
+    graph.set_outputs([graph.outputs[0], logits], ["y", "logits"])
+    x = np.random.default_rng(1).standard_normal((5, H)).astype(np.float32)
+    expected = run(module, {"x": x})
+    recovered(module)
+    node = the_block(module)
+    assert graph.outputs == node.results
+    for name, array in run(module, {"x": x}).items():
+        np.testing.assert_allclose(array, expected[name], atol=2e-6)
+
+
+def test_weights_without_data_become_operands() -> None:
+    module = spelt(Block(), "batched")
+    for n in module.main:
+        if n.op == "weight":
+            n.attrs = {**n.attrs, "data": None, "name": f"w{n.attrs['shape']}"}
+    recovered(module)
+    node = the_block(module)
+    assert [v.type.dims for v in node.operands[1:4] if v is not None] == [(E, H), (E, 10, H), (E, H, 5)]
+
+
+def test_blocks_of_several_layers_are_each_recovered() -> None:
+    from moe_spellings import Spelling
+
+    made = Spelling(Block(glu="none", activation="relu"))
+    made.unrolled()
+    first = made.graph.outputs[0]
+    made.x = first
+    made.batched()
+    result = recovered(made.module)
+    assert result.counts() == {"recover-moe": 2}
+    assert [n.op for n in made.module.main if n.op != "weight"] == ["moe", "moe"]
+
+
+def test_recovery_is_the_same_every_time() -> None:
+    texts = set()
+    for _ in range(2):
+        module = spelt(replace(BLOCKS["qwen2"]), "sorted")
+        recovered(module)
+        texts.add(print_module(module, origins=True))
+    assert len(texts) == 1
+    assert str(T) in next(iter(texts)) and I64.name
