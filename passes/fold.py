@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from moec.diagnostics import Refusal
@@ -11,6 +9,7 @@ from moec.eval import Evaluator
 from moec.ir.attrs import UnreadData
 from moec.ir.data import ArrayData, DerivedData, TensorData, derive
 from moec.ir.graph import Graph, Module, Node, merged_origin
+from moec.ir.types import TensorType
 from moec.ops.build import make_node
 from moec.ops.registry import opdef
 from moec.passes.base import Context, Pass, Result, register_pass
@@ -56,11 +55,14 @@ class Fold(Pass):
             return False
         if any(v is not None and (v.producer is None or v.producer.op != "constant") for v in node.operands):
             return False
-        shapes = [v.type.shape for v in node.results]
-        return all(s is not None and all(isinstance(d, int) for d in s) for s in shapes) and all(
-            math.prod(s) <= self.max_elements
-            for s in shapes  # type: ignore[arg-type]
-        )
+        return all(self.small(v.type) for v in node.results)
+
+    def small(self, type_: TensorType) -> bool:
+        """Whether the tensor's size is known and within the limit."""
+        if type_.shape is None or not all(isinstance(d, int) for d in type_.shape):
+            return False
+        count = type_.numel()
+        return isinstance(count, int) and count <= self.max_elements
 
     @staticmethod
     def fold(node: Node, graph: Graph, evaluator: Evaluator, result: Result) -> None:

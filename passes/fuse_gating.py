@@ -14,7 +14,7 @@ from moec.ir.symbol import Dim
 from moec.ir.types import F32, I32, I64, DType
 from moec.passes.base import register_pass
 from moec.passes.rule_pass import RulePass
-from moec.rewrite.rule import Rule, miss, near, rule
+from moec.rewrite.rule import Body, Rule, miss, near, rule
 from moec.rewrite.term import T, Term, require, splat
 
 _PLAIN = {
@@ -148,7 +148,7 @@ _STEP_ATTRS = ("top_k", "score", "score_order", "groups", "group_top_k", "group_
 
 def _step(
     name: str, biased: bool, why: str, end: str, wrong: Sequence[tuple[str, str]], exactness: str, kept: str
-) -> Any:
+) -> Callable[[Body], Rule]:
     """Declare a rule that takes one more step into a gating node, with or without a score bias.
 
     ``end`` spells the step's own attributes for the cases, ``wrong`` near-misses as (reason, spelling), ``kept``
@@ -184,7 +184,7 @@ def _renormalise(biased: bool) -> Rule:
         require(tuple(axes) == (1,), f"the sum is over {list(axes)}, not over the chosen experts", w)
         yield T.gating(logits, _bias(bias), renormalize=True, renormalize_eps=0.0, scale=1.0, **kept)
 
-    return renormalise  # type: ignore[no-any-return]
+    return renormalise
 
 
 def _renormalise_eps(biased: bool) -> Rule:
@@ -200,7 +200,7 @@ def _renormalise_eps(biased: bool) -> Rule:
         require(tuple(axes) == (1,), f"the sum is over {list(axes)}, not over the chosen experts", w)
         yield T.gating(logits, _bias(bias), renormalize=True, renormalize_eps=eps, scale=1.0, **kept)
 
-    return renormalise_eps  # type: ignore[no-any-return]
+    return renormalise_eps
 
 
 def _scale(biased: bool) -> Rule:
@@ -215,7 +215,7 @@ def _scale(biased: bool) -> Rule:
         yield T.gating(logits, _bias(bias), scale=float(c), **kept)
         yield miss("another scale already", T.gating(logits, _bias(bias), scale=2.0, **kept)[0] * 3.0, experts, counts)
 
-    return scale  # type: ignore[no-any-return]
+    return scale
 
 
 def _narrow(biased: bool) -> Rule:
@@ -234,7 +234,7 @@ def _narrow(biased: bool) -> Rule:
         require(to.is_float and to.bits <= 32, f"the cast goes to {to}, not to a float of at most 32 bits", w)
         yield T.gating(logits, _bias(bias), weights_dtype=to, **kept)
 
-    return narrow  # type: ignore[no-any-return]
+    return narrow
 
 
 Counted = Callable[[Term, Dim, dict[str, Any]], Term]
@@ -275,7 +275,7 @@ def _counts(form: str, biased: bool) -> Rule:
         w, experts, counts = T.gating(logits, _bias(bias), **kept)
         yield counts if count.dtype is I32 else T.cast(counts, to=count.dtype), w, experts, counts
 
-    return counts_rule  # type: ignore[no-any-return]
+    return counts_rule
 
 
 STEPS: list[Callable[[bool], Rule]] = [_renormalise, _renormalise_eps, _scale, _narrow]
