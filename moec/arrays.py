@@ -133,8 +133,8 @@ def difference(name: str, actual: np.ndarray, expected: np.ndarray, tolerance: f
 
 
 def expected_outputs(case: Case, record: Mapping[str, object]) -> Arrays:
-    """The stored outputs that a case must give: torch's, else any; where there is a record, those of the producer that it
-    calls right, and none where that one has none (the exporter baked the first size into the file, say).
+    """The stored outputs that a case must give: torch's, else any. Where there is a record, those of the producer that
+    it calls right, and none where that one has none (the exporter baked the first size into the file, say).
     """
     if not record:
         return case.outputs.get("out") or next(iter(case.outputs.values()), {})

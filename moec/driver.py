@@ -113,7 +113,7 @@ def compile(
             [str(w) for w in loaded.warnings],
             {"name": machine.name, "title": machine.title},
             sizes,
-            set or {},
+            dict.fromkeys(loaded.tune, "file") | dict.fromkeys(set or {}, "set"),
             symbol_bounds(module),
             made.entries,
             made.before,

@@ -50,6 +50,8 @@ def _print_kernels(summary: Mapping[str, Any]) -> None:
     ]
     total = summary["total"]
     rows.append(("total", "", "", f"{total['cycles']:,}", f"{total['us']:.2f}", f"{total['floor_us']:.2f}", ""))
-    sizes = ", ".join(f"{n}={s['size']}" + ("" if s["given"] else " (assumed)") for n, s in summary["symbols"].items())
+    sizes = ", ".join(
+        f"{n}={s['size']}" + (" (assumed)" if s["from"] == "assumed" else "") for n, s in summary["symbols"].items()
+    )
     title = f"{summary['target']['title']}" + (f" at {sizes}" if sizes else "")
     print_table(("kernel", "core", "blocks", "cycles", "us", "floor us", "bound by"), rows, title)

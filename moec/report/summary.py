@@ -1,7 +1,8 @@
 """``summary.json``: the machine-readable face of a compilation. Keys:
 
 - ``moec``: the compiler's version. ``input``: file name and kind. ``target``: name and title of the machine.
-- ``symbols``: by name: ``size`` used for tiles and schedule, ``given`` (by the user) and ``bounds``.
+- ``symbols``: by name: ``size`` used for tiles and schedule, ``from`` (``set`` by the user, the
+  ``file``, or ``assumed``) and ``bounds``.
 - ``warnings``: what looks like a mistake in the input, one text each.
 - ``passes``: in order: ``pass`` (with options), ``applied`` (count by rule), ``near_misses`` (``rule``, ``reason``,
   ``at``), ``nodes`` after it.
@@ -96,7 +97,7 @@ def summary(
     warnings: Sequence[str],
     target: Mapping[str, str],
     sizes: Mapping[str, int],
-    given: Mapping[str, int],
+    given: Mapping[str, str],
     bounds: Mapping[str, Bounds],
     passes: Sequence[Mapping[str, Any]],
     before: Mapping[str, int],
@@ -113,7 +114,8 @@ def summary(
         "warnings": list(warnings),
         "target": dict(target),
         "symbols": {
-            name: {"size": size, "given": name in given, "bounds": list(bounds[name])} for name, size in sizes.items()
+            name: {"size": size, "from": given.get(name, "assumed"), "bounds": list(bounds[name])}
+            for name, size in sizes.items()
         },
         "passes": [dict(p) for p in passes],
         "ops": {"before": dict(before), "after": dict(after)},

@@ -50,7 +50,7 @@ def test_the_summary_says_what_happened(tiny: Path) -> None:
     assert summary["moec"] == package.__version__
     assert summary["input"] == {"file": "tiny_moe.moe", "kind": "moe"}
     assert summary["target"]["name"] == "ascend910b1"
-    assert summary["symbols"] == {"T": {"size": 16, "given": True, "bounds": [1, 64]}}
+    assert summary["symbols"] == {"T": {"size": 16, "from": "set", "bounds": [1, 64]}}
     assert summary["lowered"] and not summary["not_lowered"]
     schedule = json.loads((tiny / "schedule.json").read_text())
     assert [k["kernel"] for k in schedule["kernels"]] == [k["kernel"] for k in summary["kernels"]]
