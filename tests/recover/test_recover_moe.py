@@ -264,3 +264,20 @@ def test_recovery_is_the_same_every_time() -> None:
         texts.add(print_module(module, origins=True))
     assert len(texts) == 1
     assert str(T) in next(iter(texts)) and I64.name
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"renormalize": False}, {"scale": 1.5}, {"weights_on": "input"}, {"activation": "gelu"}]
+)
+def test_a_wrong_reading_does_not_pass_the_evaluation(wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the rules read, the block is evaluated on random tokens before it is put in place."""
+    from moec.passes import recover_moe
+
+    right = recover_moe.assembled
+
+    def misread(*args: Any) -> Any:
+        block = right(*args)
+        return replace(block, attrs={**block.attrs, **wrong})
+
+    monkeypatch.setattr(recover_moe, "assembled", misread)
+    assert "on random tokens it differs from the canonical block" in missed(Block(), "batched")
