@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -116,8 +117,14 @@ class Pass:
 
     @classmethod
     def summary(cls) -> str:
-        """The first line of its docstring."""
-        return (cls.__doc__ or "").strip().split("\n")[0]
+        """The first paragraph of its docstring, on one line."""
+        return " ".join(inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].split())
+
+    @classmethod
+    def documentation(cls) -> str:
+        """Its whole docstring and its options; passes that consist of rules add each rule."""
+        options = [f"  {name}: {kind} = {default}" for name, kind, default in cls.options()]
+        return "\n".join([inspect.cleandoc(cls.__doc__ or ""), *(["", "options", *options] if options else [])]) + "\n"
 
     @classmethod
     def options(cls) -> list[tuple[str, str, str]]:

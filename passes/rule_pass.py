@@ -34,6 +34,10 @@ class RulePass(Pass):
         """The rules, in the order in which they are tried at a node."""
         raise NotImplementedError(f"pass {cls.name} must list its rules")
 
+    @classmethod
+    def documentation(cls) -> str:
+        return super().documentation() + "\nrules\n\n" + "\n\n".join(r.text() for r in cls.rules()) + "\n"
+
     def run(self, module: Module, context: Context) -> Result:
         return self.apply(self.rules(), module, context)
 

@@ -87,6 +87,49 @@ def _gelu_rules() -> list[Rule]:
     return rules
 
 
+def _gelu_tanh(name: str, form: Callable[[Term, Term, Term], Term]) -> Rule:
+    """gelu by tanh; ``form`` is given x, 0.5 and 1 + tanh(...)."""
+    root = math.sqrt(2 / math.pi)
+    good = {"half": 0.5, "one": 1.0, "three": 3.0, "k": 0.044715, "c": root}
+
+    def case(**changed: float) -> str:
+        return "x: f32[3, 16]; " + "; ".join(f"{n} = {v!r}" for n, v in {**good, **changed}.items())
+
+    @rule(
+        name,
+        exactness="approximate",
+        bound=1e-7,
+        why="the exporter's constants are rounded to f32",
+        cases=[case()],
+        near=[
+            *(near(f"{n} is {v}", case(**{n: v})) for n, v in {"half": 0.25, "one": 2.0, "three": 2.0}.items()),
+            near("k is 0.05", case(k=0.05)),
+            near("c is 0.8", case(c=0.8)),
+            near("too coarse", case().replace("f32", "bf16")),
+        ],
+        escape="refuse",
+    )
+    def gelu_tanh(x: Term, *, half: float, one: float, three: float, k: float, c: float) -> Iterator[Any]:
+        inner = (x + T.pow(x, splat(three, x)) * splat(k, x)) * splat(c, x)
+        yield form(x, splat(half, x), T.tanh(inner) + splat(one, x))
+        require(x.dtype is F32, f"{x.dtype} constants are too coarse to tell this from another curve", x)
+        require(half == 0.5, f"half is {half}", x)
+        require(one == 1.0, f"one is {one}", x)
+        require(three == 3.0, f"three is {three}", x)
+        require(math.isclose(k, 0.044715, rel_tol=2e-7), f"k is {k}, not 0.044715", x)
+        require(math.isclose(c, root, rel_tol=2e-7), f"c is {c}, not {root}", x)
+        yield T.gelu(x, approximate="tanh")
+
+    return gelu_tanh
+
+
+GELU_TANH = [
+    _gelu_tanh("gelu-tanh-left", lambda x, half, phi: (x * half) * phi),
+    _gelu_tanh("gelu-tanh-right", lambda x, half, phi: x * (phi * half)),
+    _gelu_tanh("gelu-tanh-outer", lambda x, half, phi: (x * phi) * half),
+]
+
+
 _ACTIVATIONS: dict[str, Callable[[Term], Term]] = {
     "silu": T.silu,
     "gelu": lambda x: T.gelu(x, approximate="none"),
@@ -222,6 +265,7 @@ NN_RULES = [
     silu,
     *SIGMOID,
     *_gelu_rules(),
+    *GELU_TANH,
     *GATED,
     rms_norm,
     rms_norm_weight,

@@ -84,7 +84,7 @@ class _Engine:
             else:
                 self.applied(found, made, seeds)
                 return made
-        if rule.size > 1 and (found.guard or found.matched >= max(2, rule.size - 1)):
+        if rule.size > 1 and (found.guard or found.matched >= max(3, rule.size - 1)):
             self.missed[rule.name, root] = found
         return None
 

@@ -34,7 +34,7 @@ from moec.ir.symbol import symbols_of
 from moec.ir.types import TensorType
 from moec.ops.signature import Pattern, parse_signature
 from moec.rewrite.case import Case, parse_case
-from moec.rewrite.term import Apply, AttrVar, NoMatch, Splat, Term, applies, restart_guards, variable
+from moec.rewrite.term import Apply, AttrVar, NoMatch, Splat, Term, applies, restart_guards, term_lines, variable
 
 EXACTNESS = ("exact", "reassociated", "approximate")
 FLOATS = ("f32", "bf16", "f16")
@@ -125,18 +125,32 @@ class Rule:
         return _outputs(next(generator)), generator
 
     def text(self) -> str:
-        """Documentation: name, class, why, both sides (the after side as it is for the first case) and conditions."""
-        lines = [f"{self.name} ({self.exactness}{f', error at most {self.bound:g}' if self.bound else ''})"]
-        lines.append("  " + " ; ".join(map(str, self.before)))
+        """Documentation: name, class, why, both sides (the after side as it is for the first case) and near-misses.
+
+        ValueError where the rule refuses its own first case.
+        """
+        bound = f", relative error at most {self.bound:g} beyond rounding" if self.bound else ""
         example = self.cases[0]
         try:
-            after = self.instantiate(example.types(self.dtypes[0]), example.for_dtype(self.dtypes[0])).after
-            lines.append("  => " + " ; ".join(map(str, after)) + f"    where {example.text}")
+            instance = self.instantiate(example.types(self.dtypes[0]), example.for_dtype(self.dtypes[0]))
         except NoMatch as refused:
             raise ValueError(f"rule {self.name} refuses its own first case: {refused.reason}") from refused
-        lines.append(f"  because {self.why}")
-        lines += [f"  not: {n.reason}" for n in self.near]
+        after = term_lines(instance.after)
+        lines = [f"{self.name} ({self.exactness}{bound}): {self.why}"]
+        lines += [f"      {line}" for line in term_lines(self.before)]
+        lines += [f"   => {after[0]}", *(f"      {line}" for line in after[1:])]
+        lines.append(f"      where {example.text}")
+        lines += [f"  not if {reason}" for reason in dict.fromkeys(map(self._reason, self.near))]
+        lines += [f"  not if {reason}" for reason in dict.fromkeys(m.reason for m in instance.misses)]
         return "\n".join(lines)
+
+    def _reason(self, near: Near) -> str:
+        """The guard's own words for a near-miss."""
+        try:
+            self.instantiate(near.case.types(self.dtypes[0]), near.case.for_dtype(self.dtypes[0]))
+        except NoMatch as refused:
+            return refused.reason
+        return near.reason
 
 
 def _pattern(text: str) -> Pattern:

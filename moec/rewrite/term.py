@@ -256,3 +256,35 @@ def applies(outputs: Sequence[Term]) -> Iterator[Apply]:
         for t in reversed(apply.operands):
             if t is not None and t.apply is not None and t.apply not in done:
                 stack.append((t.apply, False))
+
+
+def term_lines(outputs: Sequence[Term]) -> list[str]:
+    """Terms as text: a line for each op application that is read more than once or has several results, then the
+    outputs.
+    """
+    below = list(applies(outputs))
+    reads: dict[Apply, int] = {}
+    for term in [*outputs, *(t for a in below for t in a.operands)]:
+        if term is not None and term.apply is not None:
+            reads[term.apply] = reads.get(term.apply, 0) + 1
+    names: dict[Apply, str] = {}
+    lines: list[str] = []
+
+    def text(term: Term | None) -> str:
+        if term is None or term.apply is None:
+            return "none" if term is None else term.name
+        if term.apply not in names:
+            return call(term.apply)
+        several = len(term.apply.results) > 1
+        return f"{names[term.apply]}[{term.index}]" if several else names[term.apply]
+
+    def call(apply: Apply) -> str:
+        attrs = [f"{k}={v if isinstance(v, AttrVar) else print_attr(v)}" for k, v in apply.attrs.items()]
+        return f"{apply.op}({', '.join([*map(text, apply.operands), *attrs])})"
+
+    for apply in below:
+        if reads[apply] > 1 or len(apply.results) > 1:
+            value = call(apply)
+            names[apply] = f"t{len(names)}"
+            lines.append(f"{names[apply]} = {value}")
+    return [*lines, ", ".join(map(text, outputs))]

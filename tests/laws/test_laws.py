@@ -42,6 +42,7 @@ def test_every_rule_is_documented(rule: Rule) -> None:
     text = rule.text()
     assert text.startswith(f"{rule.name} ({rule.exactness}")
     assert rule.why in text and " => " in text
+    assert text.count("not if") >= len({n.reason for n in rule.near}) - 1
 
 
 def test_there_are_rules() -> None:

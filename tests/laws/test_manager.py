@@ -61,6 +61,14 @@ def test_options_are_fields() -> None:
     assert parse_passes("fold{max_elements=8,weights=false}, cse")[0] == fold(max_elements=8, weights=False)
 
 
+def test_documentation_lists_options_and_rules() -> None:
+    known = base.known_passes()
+    assert "  max_elements: int = 4096" in known["fold"].documentation()
+    said = known["canonicalise"].documentation()
+    assert all(r.name in said for r in known["canonicalise"].rules())
+    assert "not if the choice is along dimension 0" in known["fuse-gating"].documentation()
+
+
 def test_all_mistakes_in_a_pipeline_at_once() -> None:
     with pytest.raises(Usage) as error:
         parse_passes("canonicalize,fold{max=1},fold{max_elements=x},dce{a=1")
