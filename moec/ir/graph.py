@@ -83,7 +83,7 @@ class Value:
 class Node:
     """An operation: ``op`` names its declaration, ``operands`` may hold None for an absent optional one."""
 
-    __slots__ = ("op", "operands", "attrs", "results", "origin", "graph", "prev", "next")
+    __slots__ = ("op", "operands", "attrs", "results", "origin", "graph", "prev", "next", "proof")
 
     def __init__(
         self,
@@ -101,6 +101,8 @@ class Node:
         self.graph: Graph | None = None
         self.prev: Node | None = None
         self.next: Node | None = None
+        self.proof: Any = None
+        """What the verifier last found right about this node, so that it need not be worked out again."""
         for v in self.operands:
             if v is not None:
                 v.uses[self] = v.uses.get(self, 0) + 1

@@ -16,8 +16,11 @@ def make_node(op: str, operands: list[Value | None], attrs: dict[str, Any], orig
     """A node in no graph yet; ValueError says why operands or attributes do not fit the declaration."""
     definition = opdef(op)
     full = definition.complete(attrs)
-    types = definition.infer([None if v is None else v.type for v in operands], full)
-    return Node(op, operands, full, types, origin)
+    given = [None if v is None else v.type for v in operands]
+    types = definition.infer(given, full)
+    node = Node(op, operands, full, types, origin)
+    node.proof = (op, full.copy(), given, types)
+    return node
 
 
 def call_types(types: Types, attrs: dict[str, Any], module: Module) -> list[TensorType]:

@@ -160,12 +160,18 @@ _UNARY: list[tuple[str, str, Callable[[Array], Array], str | None]] = [
 for _name, _doc, _fn, _onnx in _UNARY:
     _declare(_name, "x: any", _doc, _quiet(_fn), "x", _onnx)
 
+def _gelu_dtype(types: Types, attrs: dict[str, Any]) -> DType:
+    if attrs["approximate"] not in ("none", "tanh"):
+        raise ValueError(f"approximate '{attrs['approximate']}' is none of none, tanh")
+    return known(types)[0].dtype
+
+
 _declare(
     "gelu",
     "x: any, *, approximate: str",
     'Gaussian error linear unit: x * Phi(x), Phi by erf ("none") or by the tanh form ("tanh").',
     gelu,
-    "x",
+    staticmethod(_gelu_dtype),
     "Gelu",
 )
 _declare("is_nan", "x: any", "whether x is NaN", np.isnan, "!bool", "IsNaN")

@@ -15,7 +15,7 @@ import numpy as np
 from moec.ir.symbol import Shape
 from moec.ir.types import DType
 from moec.ops.registry import Types, op
-from moec.ops.shapes import check_axis, known, replaced, same_shape
+from moec.ops.shapes import check_axis, known, replaced, same_shape, shape_along_axis
 
 Array = np.ndarray
 
@@ -68,6 +68,7 @@ class GatherElements:
         x, i = known(types)[0].shape, known(types)[1].shape
         if x is not None and i is not None and len(x) != len(i):
             raise ValueError(f"gather_elements of {known(types)[0]} at {known(types)[1]}: ranks differ")
+        shape_along_axis(types, attrs)
         return [i]
 
     @staticmethod
@@ -147,7 +148,7 @@ class ScatterElements:
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
         _integers(types, 1)
         _check_reduction(attrs)
-        return same_shape(types, attrs)
+        return shape_along_axis(types, attrs)
 
     @staticmethod
     def ref(x: Array, indices: Array, updates: Array, *, axis: int, reduction: str) -> Array:
@@ -274,7 +275,7 @@ class ArgSort:
     """Indices that sort x along axis; stable."""
 
     dtype = "!i64"
-    shape = staticmethod(same_shape)
+    shape = staticmethod(shape_along_axis)
     cost = "vector"
     nondiff = "an index choice"
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from moec.ir.symbol import Shape
 from moec.ops.registry import Types, op
-from moec.ops.shapes import check_axis, known, same_shape
+from moec.ops.shapes import check_axis, known, shape_along_axis
 
 Array = np.ndarray
 
@@ -112,13 +112,6 @@ for _name, _pick, _onnx in [("argmax", np.argmax, "ArgMax"), ("argmin", np.argmi
     )
 
 
-def _axis_shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
-    first = known(types)[0]
-    if first.shape is not None:
-        check_axis(attrs["axis"], len(first.shape))
-    return same_shape(types, attrs)
-
-
 def softmax(x: Array, *, axis: int) -> Array:
     """e^(x - max) / sum, NaN-free for finite x; a row of -inf gives NaN, as IEEE arithmetic does."""
     with np.errstate(invalid="ignore"):
@@ -131,7 +124,7 @@ class Softmax:
     """e^(x - max(x)) / sum(e^(x - max(x))) along axis."""
 
     dtype = "x"
-    shape = staticmethod(_axis_shape)
+    shape = staticmethod(shape_along_axis)
     ref = staticmethod(softmax)
     cost = "vector"
     onnx = "Softmax"
@@ -143,7 +136,7 @@ class LogSoftmax:
     """x - max(x) - log(sum(e^(x - max(x)))) along axis."""
 
     dtype = "x"
-    shape = staticmethod(_axis_shape)
+    shape = staticmethod(shape_along_axis)
     cost = "vector"
     onnx = "LogSoftmax"
     traits = ("reduction",)
@@ -159,7 +152,7 @@ class CumSum:
     """Running sum along axis; ``exclusive`` leaves out the element itself, ``reverse`` runs from the end."""
 
     dtype = "x"
-    shape = staticmethod(_axis_shape)
+    shape = staticmethod(shape_along_axis)
     cost = "vector"
     onnx = "CumSum"
 

@@ -62,7 +62,11 @@ class OpDef:
         """The results' types; ValueError says why the operands or attributes do not fit."""
         shapes = self._shapes(types, attrs)
         dtypes = self._dtypes(types, attrs)
-        return [TensorType(d, s) for d, s in zip(dtypes, shapes, strict=True)]
+        results = [TensorType(d, s) for d, s in zip(dtypes, shapes, strict=True)]
+        for type_ in results:
+            if any(isinstance(d, int) and d < 0 for d in type_.shape or ()):
+                raise ValueError(f"{self.name}: the result would be {type_}, and a size is not negative")
+        return results
 
     def _shapes(self, types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
         bound: dict[str, Any] = {}

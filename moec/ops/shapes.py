@@ -76,6 +76,14 @@ def check_axis(axis: int, rank: int, name: str = "axis") -> int:
     return axis
 
 
+def shape_along_axis(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
+    """Shape rule: the first operand's, along one of whose dimensions (``axis``) the op works."""
+    first = known(types)[0]
+    if first.shape is not None:
+        check_axis(attrs["axis"], len(first.shape))
+    return same_shape(types, attrs)
+
+
 def replaced(shape: Shape, axis: int, dim: Dim) -> Shape:
     """``shape`` with one dimension replaced."""
     return (*shape[:axis], dim, *shape[axis + 1 :])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from moec.diagnostics import CheckFailed, Problem, Where, suggest
 from moec.ir.graph import Graph, Module, Node, Value
-from moec.ir.symbol import symbols_of
-from moec.ir.types import TensorType
 from moec.ops.build import call_types
 from moec.ops.registry import OPS
 
@@ -22,65 +20,94 @@ def verify(module: Module, after: str = "") -> None:
 
 def verify_graph(graph: Graph, module: Module) -> list[Problem]:
     """The violations in one function."""
-    problems: list[Problem] = []
-    defined: set[Value] = set(graph.inputs)
-    bound = {s for v in graph.inputs for s in _symbols(v.type)} | set(module.symbols)
-    for index, node in enumerate([*graph, graph.ret]):
+    checker = _Checker(graph, module)
+    for node in graph:
+        checker.visit(node)
+    checker.operands(graph.ret)
+    return checker.problems
 
-        def wrong(what: str, node: Node = node, index: int = index) -> None:
-            place = f"{graph.name}, node {index} ({node.op})" + (f" from {node.origin}" if node.origin.sources else "")
-            problems.append(Problem(what, Where(node=place)))
 
+class _Checker:
+    """One walk over a function."""
+
+    def __init__(self, graph: Graph, module: Module):
+        self.graph, self.module = graph, module
+        self.problems: list[Problem] = []
+        self.defined: set[Value] = set(graph.inputs)
+        self.index = 0
+
+    def wrong(self, what: str, node: Node) -> None:
+        origin = f" from {node.origin}" if node.origin.sources else ""
+        self.problems.append(Problem(what, Where(node=f"{self.graph.name}, node {self.index} ({node.op}){origin}")))
+
+    def visit(self, node: Node) -> None:
+        graph = self.graph
         if node.graph is not graph:
-            wrong("the node does not know its graph")
-        for v in dict.fromkeys(node.operands):
-            if v is None:
-                continue
-            if v not in defined:
-                wrong(f"%{v.name or '?'} is used before it is defined")
-            if v.uses.get(node) != node.operands.count(v):
-                wrong(f"the def-use list of %{v.name or '?'} is wrong")
-        if node is graph.ret:
-            continue
-        _check_declared(node, module, wrong)
+            self.wrong("the node does not know its graph", node)
+        self.operands(node)
+        if not _proved(node):
+            self.declaration(node)
         for v in node.results:
             if v.producer is not node:
-                wrong("a result does not know its producer")
+                self.wrong("a result does not know its producer", node)
             for user in v.uses:
                 if user.graph is not graph:
-                    wrong(f"%{v.name or '?'} is used by a node that is not in the graph")
-            bound.update(_symbols(v.type))
-            defined.add(v)
-    return problems
+                    self.wrong(f"%{v.name or '?'} is used by a node that is not in the graph", node)
+            self.defined.add(v)
+        self.index += 1
 
+    def operands(self, node: Node) -> None:
+        operands = node.operands
+        for v in operands:
+            if v is None:
+                continue
+            if v not in self.defined:
+                self.wrong(f"%{v.name or '?'} is used before it is defined", node)
+            if v.uses.get(node) != operands.count(v):
+                self.wrong(f"the def-use list of %{v.name or '?'} is wrong", node)
 
-def _symbols(type_: TensorType) -> list[str]:
-    return [s for d in type_.shape or () for s in symbols_of(d)]
-
-
-def _check_declared(node: Node, module: Module, wrong: object) -> None:
-    assert callable(wrong)
-    definition = OPS.get(node.op)
-    if definition is None:
-        wrong(f"unknown op '{node.op}' {suggest(node.op, OPS)}".strip())
-        return
-    try:
-        full = definition.complete(node.attrs)
-        if list(full) != list(node.attrs):
-            wrong("attributes are not complete or not in declared order")
-        if "declared" in definition.traits:
-            _check_bodies(node, module)
+    def declaration(self, node: Node) -> None:
+        definition = OPS.get(node.op)
+        if definition is None:
+            self.wrong(f"unknown op '{node.op}' {suggest(node.op, OPS)}".strip(), node)
             return
         operands = [None if v is None else v.type for v in node.operands]
-        expected = (
-            call_types(operands, full, module) if "call" in definition.traits else definition.infer(operands, full)
-        )
-    except ValueError as error:
-        wrong(str(error))
-        return
-    actual = [v.type for v in node.results]
-    if expected != actual:
-        wrong(f"results are {actual}, the declaration says {expected}")
+        try:
+            full = definition.complete(node.attrs)
+            if list(full) != list(node.attrs):
+                self.wrong("attributes are not complete or not in declared order", node)
+            if "declared" in definition.traits:
+                _check_bodies(node, self.module)
+                return
+            if "call" in definition.traits:
+                expected = call_types(operands, full, self.module)
+            else:
+                expected = definition.infer(operands, full)
+        except ValueError as error:
+            self.wrong(str(error), node)
+            return
+        actual = [v.type for v in node.results]
+        if expected != actual:
+            self.wrong(f"results are {actual}, the declaration says {expected}", node)
+        elif not definition.functions(full):
+            node.proof = (node.op, dict(full), operands, actual)
+
+
+def _proved(node: Node) -> bool:
+    """Whether nothing about the node has changed since it was last found right: op, attributes, types around it."""
+    proof = node.proof
+    if proof is None:
+        return False
+    op, attrs, operands, results = proof
+    if op != node.op or len(operands) != len(node.operands) or len(results) != len(node.results):
+        return False
+    for t, v in zip(operands, node.operands):  # noqa: B905 - lengths were compared; this runs for every node and pass
+        if t is not (None if v is None else v.type):
+            return False
+    for t, r in zip(results, node.results):  # noqa: B905
+        if t is not r.type:
+            return False
+    return bool(attrs == node.attrs)
 
 
 def _check_bodies(node: Node, module: Module) -> None:
