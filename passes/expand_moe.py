@@ -6,7 +6,7 @@
 
 Leading dimensions are flattened to tokens and restored. The router's product is taken in ``router_dtype`` where x and
 the router have that dtype, else in f32 and rounded to it. Routing weights that apply to the input or the activation are
-brought into the rows' order by a scatter over the same positions. A block with a capacity is refused: no kernel drops
+sorted by the same permutation, each slot as a token with one expert. A block with a capacity is refused: no kernel drops
 tokens yet.
 """
 
@@ -14,10 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from moec.diagnostics import Problem, Refusal, Where
-from moec.ir.data import ArrayData
 from moec.ir.graph import Graph, Module, Node, Value, merged_origin
 from moec.ir.symbol import Dim
 from moec.ir.types import F32, DType
@@ -99,7 +96,7 @@ def _experts(b: Builder, tokens: Value, logits: Value, given: dict[str, Any], at
     weights, experts, counts = b.gating(logits, given["score_bias"], **routing)
     rows, positions = b.permute(tokens, experts, counts)
     where = attrs["weights_on"]
-    scale = None if where == "output" else _row_weights(b, weights, positions, tokens.type.dtype)
+    scale = None if where == "output" else _row_weights(b, weights, experts, counts, tokens.type.dtype)
     if where == "input":
         rows = b.mul(rows, scale)
     h = b.grouped_matmul(rows, given["gate_up"], counts, given["gate_up_bias"])
@@ -116,16 +113,12 @@ def _activation(b: Builder, h: Value, attrs: dict[str, Any]) -> Value:
     return made
 
 
-def _row_weights(b: Builder, weights: Value, positions: Value, dtype: DType) -> Value:
-    """The routing weights in the order of the sorted rows, [T*K, 1]: row positions[t, k] gets weights[t, k]."""
+def _row_weights(b: Builder, weights: Value, experts: Value, counts: Value, dtype: DType) -> Value:
+    """The routing weights in the order of the sorted rows, [T*K, 1]: slots are permuted as tokens with one expert each."""
     tokens, k = weights.type.dims
-    count = tokens * k
-    zero = b.constant(value=ArrayData(np.zeros((), weights.type.dtype.carrier), weights.type.dtype))
-    empty = b.expand(zero, shape=(count,))
-    order = b.reshape(positions, shape=(count,))
-    flat = b.reshape(weights, shape=(count,))
-    placed = b.scatter_elements(empty, order, flat, axis=0, reduction="none")
-    return _cast(b, b.reshape(placed, shape=(count, 1)), dtype)
+    slots = (tokens * k, 1)
+    rows, _ = b.permute(b.reshape(weights, shape=slots), b.reshape(experts, shape=slots), counts)
+    return _cast(b, rows, dtype)
 
 
 def _shared(b: Builder, tokens: Value, given: dict[str, Any], attrs: dict[str, Any]) -> Value | None:
