@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import jinja2
 
 from moec.codegen.cpp import HELPERS, CppPrinter, Site
-from moec.codegen.kernel_ir import CPP, Buffer, CrossCoreSet, For, If, Kernel, Stmt, SyncAll
+from moec.codegen.instructions import INSTRUCTIONS
+from moec.codegen.kernel_ir import CPP, Buffer, CrossCoreSet, Instr, Kernel, Stmt, SyncAll, statements
 
 POSITION = {"UB": "VECCALC", "L1": "A1", "L0A": "A2", "L0B": "B2", "L0C": "CO1", "BT": "C2", "FB": "C2PIPE2GM"}
 
@@ -35,12 +36,13 @@ def task_type(kernel: Kernel) -> str:
     return "MIX_AIC_1_2"
 
 
+def _headers(kernel: Kernel) -> list[str]:
+    """Headers that the kernel's instructions need besides kernel_operator.h."""
+    return sorted({h for s in statements(kernel.body) if isinstance(s, Instr) and (h := INSTRUCTIONS[s.op].header)})
+
+
 def _has(block: Sequence[Stmt], kinds: tuple[type, ...]) -> bool:
-    for s in block:
-        inner = (s.body,) if isinstance(s, For) else (s.then, s.orelse) if isinstance(s, If) else ()
-        if isinstance(s, kinds) or any(_has(b, kinds) for b in inner):
-            return True
-    return False
+    return any(isinstance(s, kinds) for s in statements(block))
 
 
 def _buffer_lines(p: CppPrinter, space: str, buffers: Sequence[Buffer]) -> None:
@@ -80,6 +82,7 @@ def emit_kernel(kernel: Kernel, templates: jinja2.Environment) -> Source:
         kernel=kernel,
         source=kernel.source,
         helpers=[HELPERS[h] for h in sorted(p.helpers)],
+        headers=_headers(kernel),
         task_type=task_type(kernel),
         body=body_mark,
         launch=p_launch(kernel),

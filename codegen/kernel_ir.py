@@ -9,6 +9,7 @@ L1/UB), MTE3 (UB/L1 to GM), FIX (L0C out). Offsets of references count elements 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from moec.codegen.scalar import Scalar, Var, binary
@@ -315,3 +316,14 @@ class Kernel:
 def space_of(kernel: Kernel, ref: Ref) -> str:
     """GM or the space of the buffer."""
     return "GM" if isinstance(ref, GmRef) else kernel.buffer(ref.buffer).space
+
+
+def statements(block: Sequence[Stmt]) -> Iterator[Stmt]:
+    """Every statement of ``block``, those inside loops and branches included, in the order they are written."""
+    for s in block:
+        yield s
+        if isinstance(s, For):
+            yield from statements(s.body)
+        elif isinstance(s, If):
+            yield from statements(s.then)
+            yield from statements(s.orelse)

@@ -30,6 +30,7 @@ declare(
         count_extents("dst"),
         count_work,
         "first, first + diff, ...",
+        header="lib/index/arithprogression.h",
     )
 )
 declare(

@@ -91,6 +91,7 @@ class InstrSpec:
     work: Callable[[Resolved, str], Work]
     doc: str = ""
     pad: bool = False  # a padding site that can be masked
+    header: str = ""  # what must be included besides kernel_operator.h in some CANN versions
     same_dtype: tuple[str, ...] = field(default=())
 
     def operand(self, name: str) -> Operand:

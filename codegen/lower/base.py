@@ -77,22 +77,23 @@ class Lowering:
         self._kernels: dict[Kernel, str] = {}
         self._emitted: dict[str, Kernel] = {}
         self._names: set[str] = set()
+        self._kernel_names: set[str] = set()
         self.steps: list[Step] = []
 
     # -- tensors
 
-    def _unique(self, name: str) -> str:
+    def _unique(self, name: str, taken: set[str]) -> str:
         base, n = identifier(name), 2
         unique = base
-        while unique in self._names:
+        while unique in taken:
             unique, n = f"{base}_{n}", n + 1
-        self._names.add(unique)
+        taken.add(unique)
         return unique
 
     def _new(
         self, name: str, dtype: str, shape: Sequence[Dim], kind: str, source: str = "", data: TensorData | None = None
     ) -> str:
-        t = Tensor(self._unique(name), dtype, tuple(shape), kind, source, data)
+        t = Tensor(self._unique(name, self._names), dtype, tuple(shape), kind, source, data)
         self._tensors[t.name] = t
         return t.name
 
@@ -140,7 +141,7 @@ class Lowering:
         """Adds a launch of ``kernel``; an equal kernel already there is used again."""
         key = replace(kernel, name="", source=())
         if key not in self._kernels:
-            self._kernels[key] = self._unique(kernel.name)
+            self._kernels[key] = self._unique(kernel.name, self._kernel_names)
         for p in kernel.params:
             have = self._tensors[operands[p.name]].dtype
             if have != p.dtype:
