@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moec.codegen.kernel_ir import Assign, Barrier, For, GmRef, If, Kernel, Let, LoadScalar, SetFlag, Stmt, WaitFlag
-from moec.codegen.scalar import Scalar, Var, choose, eq, smin
+from moec.codegen.scalar import Bin, Scalar, Var, choose, eq, smin
 from moec.targets.ascend import machine
 from moec.targets.ascend.model.scenario import Scenario
 from moec.targets.ascend.model.simulate import simulate
@@ -93,6 +93,14 @@ NESTS: dict[str, tuple[Stmt, ...]] = {
     ),
     # Expert counts: bounds read from device memory, equal for some experts.
     "counts": (loop(N, 8, LoadScalar(V, GmRef("c", N, "i64")), loop(J, V, load(256), exp(64)), store(V * 8 + 8)),),
+    # A quotient that only runs where the divisor is not 0, inside a loop whose key holds it.
+    "empty expert": (
+        loop(N, 8, LoadScalar(V, GmRef("c", N, "i64")), loop(J, V, exp(60 // V * 8), load(64 % V * 8 + 8))),
+    ),
+    # The next expert's count, read only where there is one.
+    "look ahead": (
+        loop(N, 8, If(Bin("<", N, 7), (LoadScalar(V, GmRef("c", N + 1, "i64")), loop(J, V, exp(64)))), store(8)),
+    ),
     # The last, ragged iteration.
     "tail": (loop(N, 33, Let(V, smin(64, 2100 - N * 64)), load(V), exp(V), store(V)),),
     # A value chosen before the loop and used inside it.

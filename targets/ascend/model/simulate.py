@@ -145,8 +145,8 @@ def simulate(
     tables = scenario.tables(kernel, args)
 
     def read(tensor: str, element: int) -> int | float:
-        table = tables.get(tensor)
-        return 0 if table is None else table[element]
+        table = tables.get(tensor, ())
+        return table[element] if 0 <= element < len(table) else 0  # a key may look past the end of what is read
 
     program = compile_kernel(kernel, machine, args, blocks, read)
     counters = Counters(program)

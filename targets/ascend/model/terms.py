@@ -174,6 +174,13 @@ def unique(roots: Iterable[Root]) -> tuple[Root, ...]:
     return tuple(dict.fromkeys(roots))
 
 
+def _divide(op: str, a: Number, b: Number) -> Number:
+    """A quotient by a run-time number. A key may hold one that its statements would not have come to: 0 by zero."""
+    if not b:
+        return 0
+    return a % b if op == "%" else a // b if op == "//" else -(-a // b) if op == "cdiv" else a / b
+
+
 Values = list[Number]
 """Values of the variables by slot."""
 
@@ -196,6 +203,8 @@ class Slots:
             return f"read({s.tensor!r}, {self.code(s.offset)})"
         if isinstance(s, Bin):
             a, b = self.code(s.a), self.code(s.b)
+            if s.op in ("//", "/", "%", "cdiv") and isinstance(s.b, Expr):
+                return f"divide({s.op!r}, {a}, {b})"
             if s.op in ("min", "max"):
                 return f"{s.op}({a}, {b})"
             if s.op == "cdiv":
@@ -208,7 +217,9 @@ class Slots:
     def compile(self, *parts: Scalar) -> Callable[[Values], tuple[Any, ...]]:
         """A function from the values to the tuple of ``parts``. The source is made from trees, never from user text."""
         body = "".join(f"{self.code(p)}, " for p in parts)
-        function: Callable[[Values], tuple[Any, ...]] = eval(f"lambda v: ({body})", {"read": self.read})
+        function: Callable[[Values], tuple[Any, ...]] = eval(
+            f"lambda v: ({body})", {"read": self.read, "divide": _divide}
+        )
         return function
 
     def key(self, roots: Iterable[Root]) -> Callable[[Values], tuple[Any, ...]]:
