@@ -6,8 +6,7 @@
 
 Leading dimensions are flattened to tokens and restored. The router's product is taken in ``router_dtype`` where x and
 the router have that dtype, else in f32 and rounded to it. Routing weights that apply to the input or the activation are
-sorted by the same permutation, each slot as a token with one expert. A block with a capacity is refused: no kernel drops
-tokens yet.
+sorted by the same permutation and multiplied in f32. A block with a capacity is refused: no kernel drops tokens yet.
 """
 
 from __future__ import annotations
@@ -96,13 +95,12 @@ def _experts(b: Builder, tokens: Value, logits: Value, given: dict[str, Any], at
     weights, experts, counts = b.gating(logits, given["score_bias"], **routing)
     rows, positions = b.permute(tokens, experts, counts)
     where = attrs["weights_on"]
-    scale = None if where == "output" else _row_weights(b, weights, experts, counts, tokens.type.dtype)
     if where == "input":
-        rows = b.mul(rows, scale)
+        rows = _weighted(b, rows, _row_weights(b, weights, experts, counts))
     h = b.grouped_matmul(rows, given["gate_up"], counts, given["gate_up_bias"])
     h = _activation(b, h, attrs)
     if where == "activation":
-        h = b.mul(h, scale)
+        h = _weighted(b, h, _row_weights(b, weights, experts, counts))
     h = b.grouped_matmul(h, given["down"], counts, given["down_bias"])
     made: Value = b.unpermute(h, positions, weights if where == "output" else None)
     return made
@@ -113,12 +111,18 @@ def _activation(b: Builder, h: Value, attrs: dict[str, Any]) -> Value:
     return made
 
 
-def _row_weights(b: Builder, weights: Value, experts: Value, counts: Value, dtype: DType) -> Value:
-    """The routing weights in the order of the sorted rows, [T*K, 1]: slots are permuted as tokens with one expert each."""
+def _weighted(b: Builder, rows: Value, weights: Value) -> Value:
+    """Sorted rows times their routing weights, multiplied in f32 and rounded once."""
+    made: Value = b.mul(_cast(b, rows, F32), weights)
+    return _cast(b, made, rows.type.dtype)
+
+
+def _row_weights(b: Builder, weights: Value, experts: Value, counts: Value) -> Value:
+    """The routing weights in the order of the sorted rows, f32[T*K, 1]: each slot is permuted as a token of its own."""
     tokens, k = weights.type.dims
     slots = (tokens * k, 1)
     rows, _ = b.permute(b.reshape(weights, shape=slots), b.reshape(experts, shape=slots), counts)
-    return _cast(b, rows, dtype)
+    return _cast(b, rows, F32)
 
 
 def _shared(b: Builder, tokens: Value, given: dict[str, Any], attrs: dict[str, Any]) -> Value | None:
