@@ -30,6 +30,7 @@ def _environment() -> Environment:
     )
     environment.filters["number"] = lambda n: f"{n:,}"
     environment.filters["quantity"] = quantity
+    environment.filters["duration"] = duration
     return environment
 
 
@@ -40,6 +41,11 @@ def quantity(value: float, unit: str) -> str:
             return f"{value:.3g} {prefix}{unit}"
         value /= 1000
     raise AssertionError("the loop returns")
+
+
+def duration(us: float) -> str:
+    """Microseconds as text: in milliseconds from a thousand on, four digits."""
+    return f"{us:.4g} µs" if us < 999.95 else f"{us / 1000:.4g} ms"
 
 
 def report(summary: Mapping[str, Any], before: Module, after: Module, schedule: Schedule | None) -> str:

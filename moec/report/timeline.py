@@ -18,7 +18,7 @@ def timeline(schedule: Schedule) -> str:
     if not schedule.kernels or total <= 0:
         return ""
     scale = (WIDTH - LABEL - 4) / total
-    pipes = [p for p in PIPES if any(s.pipe == p for k in schedule.kernels for s in k.spans)]
+    pipes = [p for p in PIPES if any(k.busy.get(p) for k in schedule.kernels)]
     height = 20 + (len(pipes) + 1) * (TRACK + GAP) + 6
     parts = [*_ticks(total, scale, height), _track(0, "kernels")]
     parts += [_track(i, pipe) for i, pipe in enumerate(pipes, 1)]
@@ -83,19 +83,29 @@ def _kernel(number: int, k: KernelTime, x: float, scale: float) -> str:
 
 
 def _pipe(k: KernelTime, pipe: str, track: int, x: float, width: float) -> list[str]:
-    """The busy intervals of one pipe within a kernel; those closer than half a pixel are drawn as one."""
-    spans = sorted((s.start, s.stop) for s in k.spans if s.pipe == pipe)
-    if not spans or not k.cycles:
+    """One pipe within a kernel: a bar as high as the pipe's busy share, and over it the busy intervals that are known.
+
+    Intervals closer than half a pixel are drawn as one.
+    """
+    share = k.busy.get(pipe, 0.0)
+    if not share or not k.cycles:
         return []
-    scale = width / k.cycles
-    merged = _merge(spans, 0.5 / scale if scale else 0.0)
-    share = f"{pipe} in {k.kernel}: busy {k.busy.get(pipe, 0.0):.0%}"
-    path = "".join(_bar(x + a * scale, _y(track) + 4, max((b - a) * scale, 0.3)) for a, b in merged)
-    return [f'<path class="span p{pipe}" d="{path}"><title>{escape(share)}</title></path>']
+    height = (TRACK - 8) * min(share, 1.0)
+    floor = _y(track) + TRACK - 4
+    title = f"<title>{escape(f'{pipe} in {k.kernel}: busy {share:.0%}')}</title>"
+    parts = [f'<path class="share p{pipe}" d="{_bar(x, floor - height, max(width, 0.3), height)}">{title}</path>']
+    spans = sorted((s.start, s.stop) for s in k.spans if s.pipe == pipe)
+    if spans:
+        scale = width / k.cycles
+        merged = _merge(spans, 0.5 / scale if scale else 0.0)
+        full = TRACK - 8
+        path = "".join(_bar(x + a * scale, floor - full, max((b - a) * scale, 0.3), full) for a, b in merged)
+        parts.append(f'<path class="span p{pipe}" d="{path}">{title}</path>')
+    return parts
 
 
-def _bar(x: float, y: float, width: float) -> str:
-    return f"M{x:.2f} {y:.1f}h{width:.2f}v{TRACK - 8:.0f}h{-width:.2f}z"
+def _bar(x: float, y: float, width: float, height: float) -> str:
+    return f"M{x:.2f} {y:.2f}h{width:.2f}v{height:.2f}h{-width:.2f}z"
 
 
 def _merge(spans: Sequence[tuple[int, int]], gap: float) -> list[tuple[int, int]]:

@@ -15,6 +15,10 @@ PIPES = ("MTE2", "MTE1", "M", "FIX", "V", "MTE3", "S")
 """Tracks from top to bottom: data moves down."""
 
 
+MOST_SHOWN = 0.98
+"""A kernel whose listed instructions end before this share of its cycles gets an event that says so."""
+
+
 def trace(schedule: Schedule) -> dict[str, Any]:
     """The trace as a JSON value."""
     pipes = [p for p in PIPES if any(s.pipe == p for k in schedule.kernels for s in k.spans)]
@@ -43,6 +47,13 @@ def trace(schedule: Schedule) -> dict[str, Any]:
                     s.label, 2, pipes.index(s.pipe) + 1, at, (s.stop - s.start) * scale, {"cycles": s.stop - s.start}
                 )
             )
+        shown = max((s.stop for s in k.spans), default=0)
+        if k.spans and shown < MOST_SHOWN * k.cycles:
+            at = start + k.launch_us + shown * scale
+            rest = {"note": "later instructions are not listed"} | {p: round(b, 4) for p, b in k.busy.items() if b}
+            for pipe in dict.fromkeys(s.pipe for s in k.spans):
+                track = pipes.index(pipe) + 1
+                events.append(_event("...", 2, track, at, (k.cycles - shown) * scale, rest))
         start += k.us
     return {"displayTimeUnit": "ns", "traceEvents": events}
 

@@ -40,3 +40,15 @@ def test_schedule_json_holds_the_figures() -> None:
     assert (first["start_us"], second["start_us"]) == (0.0, 3.0)
     assert first["busy"] == {"MTE2": 0.9, "M": 0.25} and first["bound"] == "MTE2" and first["blocks"] == 24
     assert first["nodes"] == ["m.onnx:3 MatMul"]
+
+
+def test_a_kernel_that_is_listed_in_part_says_so() -> None:
+    from dataclasses import replace
+
+    schedule = small_schedule()
+    (first, second) = schedule.kernels
+    cut = replace(schedule, kernels=(first, replace(second, spans=(replace(second.spans[0], stop=100),))))
+    (rest,) = [e for e in trace(cut)["traceEvents"] if e["name"] == "..."]
+    assert (rest["ts"], rest["dur"]) == (pytest.approx(5.1), pytest.approx(0.4))
+    assert rest["args"]["V"] == 1.0 and "not listed" in rest["args"]["note"]
+    assert not [e for e in trace(schedule)["traceEvents"] if e["name"] == "..."]
