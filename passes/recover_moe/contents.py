@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from moec.ir.graph import Node, Value
 from moec.passes.recover_moe.axes import Axes
 
@@ -27,6 +29,13 @@ class Space:
 @dataclass(frozen=True)
 class Expert:
     """The expert that a slot chose."""
+
+
+@dataclass(frozen=True, eq=False)
+class OfExpert:
+    """A function of the expert that a slot chose: ``table[e]`` for expert e."""
+
+    table: np.ndarray
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from moec.passes.recover_moe.contents import (
 )
 from moec.passes.recover_moe.interpret import Interpreter, Known, rule
 from moec.passes.recover_moe.static import Ref
+from moec.passes.recover_moe.table_rules import tabulated
 
 NON_NEGATIVE = (Expert, Token, Choice, Slot, Rank, Iota)
 """Contents that are never below 0."""
@@ -59,18 +60,12 @@ def index_axes(i: Interpreter, meaning: Abstract) -> Axes:
 
 
 def one_hot_of(i: Interpreter, expert: Abstract, other: Abstract) -> Abstract | None:
-    """Whether each slot's expert equals ``other``: one number, or 0, 1, 2, ... along an axis of its own."""
-    if isinstance(other.content, Number) or (isinstance(other.content, Zero) and not any(other.axes)):
-        number = other.content.value if isinstance(other.content, Number) else 0
-        axes = broadcast_axes([expert.axes, other.axes])
-        return None if axes is None else Abstract(axes, Mask(int(number)))
-    if isinstance(other.content, Iota):
-        axis = [a for a in other.axes if a]
-        if len(axis) == 1 and axis[0][0].dim == i.expert_count:
-            renamed = tuple(i.experts if a else a for a in other.axes)
-            axes = broadcast_axes([expert.axes, renamed])
-            return None if axes is None else Abstract(axes, OneHot())
-    return None
+    """Whether each slot's expert equals 0, 1, 2, ... along an axis of its own."""
+    axis = [a for a in other.axes if a]
+    if len(axis) != 1 or axis[0][0].dim != i.expert_count:
+        return None
+    axes = broadcast_axes([expert.axes, tuple(i.experts if a else a for a in other.axes)])
+    return None if axes is None else Abstract(axes, OneHot())
 
 
 @rule("one_hot")
@@ -90,8 +85,11 @@ def _expert_axis(i: Interpreter, depth: int) -> Axis:
 
 @rule("eq")
 def _eq(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    found = tabulated(i, n, k)
+    if found is not None:
+        return found
     for a, b in ((k[0], k[1]), (k[1], k[0])):
-        if isinstance(a.content, Expert):
+        if isinstance(a.content, Expert) and isinstance(b.content, Iota):
             return one_hot_of(i, a, b)
         if isinstance(a.content, Truth) and isinstance(b.content, Number):
             return Abstract(a.axes, Truth(a.content.value == bool(b.content.value)))
@@ -102,6 +100,9 @@ def _eq(i: Interpreter, n: Node, k: Known) -> Abstract | None:
 
 @rule("ne", "gt", "lt", "le", "ge")
 def _compare(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    found = tabulated(i, n, k)
+    if found is not None:
+        return found
     a, b = k
     axes = broadcast_axes([a.axes, b.axes])
     number = b.content.value if isinstance(b.content, Number) else 0 if isinstance(b.content, Zero) else None
@@ -110,19 +111,18 @@ def _compare(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     if isinstance(a.content, Counts) and number == 0 and n.op in ("ne", "gt"):
         return Abstract(a.axes, Active())
     if isinstance(a.content, NON_NEGATIVE) and number is not None and axes is not None:
-        answer = _bounded(n.op, a.content, number, i)
+        answer = _bounded(n.op, number)
         return None if answer is None else Abstract(axes, Truth(answer))
     if isinstance(a.content, Expert) and n.op == "lt" and isinstance(b.content, Ref) and b.content.data is not None:
         return _edges(a, b)
     return None
 
 
-def _bounded(op: str, content: Any, number: Any, i: Interpreter) -> bool | None:
-    """What a comparison of a non-negative content, or an expert number, with a constant always gives."""
-    high = i.expert_count - 1 if isinstance(content, Expert) else math.inf
-    always = {"lt": high < number, "le": high <= number, "gt": number < 0, "ge": number <= 0, "ne": False}
-    never = {"lt": number <= 0, "le": number < 0, "gt": high <= number, "ge": high < number, "ne": False}
-    return True if always[op] else False if never[op] else None
+def _bounded(op: str, number: Any) -> bool | None:
+    """What a comparison of something non-negative with a constant always gives."""
+    if (op == "gt" and number < 0) or (op == "ge" and number <= 0):
+        return True
+    return False if (op == "lt" and number <= 0) or (op == "le" and number < 0) else None
 
 
 def _edges(a: Abstract, b: Abstract) -> Abstract | None:

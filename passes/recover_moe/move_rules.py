@@ -68,6 +68,17 @@ def _expand(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     return Abstract(tuple(axes), k[0].content)
 
 
+@rule("tile")
+def _tile(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    """A repetition of axes of size 1 is a broadcast."""
+    axes = []
+    for axis, size, count in zip(k[0].axes, n.operand(0).type.dims, n.attrs["repeats"], strict=True):
+        if count != 1 and (axis or size != 1):
+            return None
+        axes.append(axis if count == 1 else repeated(count))
+    return None if isinstance(k[0].content, Combined) else Abstract(tuple(axes), k[0].content)
+
+
 @rule("slice")
 def _slice(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     content, axes, axis = k[0].content, k[0].axes, n.attrs["axis"]
@@ -221,12 +232,27 @@ def _scatter_nd(i: Interpreter, n: Node, k: Known) -> Abstract | None:
 @rule("scatter_elements")
 def _scatter_elements(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     base, index, updates = k
+    if isinstance(index.content, Expert):
+        return _counted(i, n, base, index, updates)
     if index.content != Token() or n.attrs["axis"] != 0 or len(index.axes) != 2:
         return None
     wide = index.axes[1] == repeated(n.operand(1).type.dims[1])
     if not wide or index.axes[0] != updates.axes[0]:
         return None
     return _added(i, n, base, updates, updates.axes[0], n.attrs["reduction"])
+
+
+def _counted(i: Interpreter, n: Node, base: Abstract, index: Abstract, updates: Abstract) -> Abstract | None:
+    """Ones added at the expert of every slot: the number of slots of each expert."""
+    axis = index.axes[0]
+    every = axis == i.slots or (len(axis) == 1 and axis[0].kind == "rows" and axis[0].key.kind == "sorted")
+    ones = isinstance(updates.content, Number) and updates.content.value == 1
+    bins = n.result.type.dims[0]
+    if not every or not ones or not isinstance(base.content, Zero) or n.attrs["reduction"] != "add":
+        return None
+    if len(index.axes) != 1 or not isinstance(bins, int):
+        return None
+    return Abstract((feature(bins),), Counts(tuple((e, e + 1) for e in range(bins))))
 
 
 def _added(i: Interpreter, n: Node, base: Abstract, updates: Abstract, rows: Axis, reduction: str) -> Abstract | None:

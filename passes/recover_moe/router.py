@@ -7,6 +7,7 @@ from typing import Any
 
 from moec.ir.graph import Node, Value
 from moec.ir.types import DType
+from moec.passes.recover_moe.groups import ungrouped
 from moec.passes.recover_moe.static import Ref, Statics, flipped
 
 
@@ -70,6 +71,10 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
     if not isinstance(topk.attrs["k"], int):
         return None
     score_bias = None
+    limited = ungrouped(uncast(choice)[0], statics)
+    groups = dict(_UNGROUPED)
+    if limited is not None:
+        choice, groups = limited
     value, narrow = uncast(choice)
     added = producer(value, "add")
     if added is not None and producer(uncast(added.operand(0))[0], "softmax", "sigmoid") is not None:
@@ -98,6 +103,7 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
         narrow,
         bias,
         score_bias,
+        groups,
     )
 
 
@@ -159,7 +165,10 @@ def _eps(divided: Node, value: Value, statics: Statics) -> float:
         eps = number
         total = uncast(added.operand(0))[0]
     summed = producer(total, "reduce_sum")
-    if summed is None or uncast(summed.operand(0))[0] is not value or summed.attrs["axes"] != (1,):
+    terms = None if summed is None else uncast(summed.operand(0))[0]
+    magnitude = None if terms is None else producer(terms, "abs")
+    terms = terms if magnitude is None else magnitude.operand(0)
+    if summed is None or terms is not value or summed.attrs["axes"] != (1,):
         raise NoRouter("the routing weights are divided by something else than their sum over the choices", divided)
     return eps
 
@@ -169,6 +178,8 @@ def _base(router: Router, value: Value) -> dict[str, Any]:
     chosen."""
     chosen, indices = router.topk.results
     before = {"score": router.score, "score_order": "before_topk"}
+    if value is chosen and router.groups["groups"] > 1:
+        raise NoRouter("the routing weights are masked scores, not the scores themselves", router.topk)
     if value is chosen:
         if router.score_bias is not None:
             raise NoRouter("the routing weights keep the bias that should only steer the choice", router.topk)

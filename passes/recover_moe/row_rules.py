@@ -13,6 +13,7 @@ from moec.passes.recover_moe.contents import (
     Expert,
     Mask,
     Number,
+    OfExpert,
     Offsets,
     OneHot,
     Opaque,
@@ -25,6 +26,7 @@ from moec.passes.recover_moe.contents import (
 from moec.passes.recover_moe.index_rules import NON_NEGATIVE, index_add, index_div, index_mul, index_sub, summed
 from moec.passes.recover_moe.interpret import Interpreter, Known, rule
 from moec.passes.recover_moe.static import Ref, changed, flipped
+from moec.passes.recover_moe.table_rules import tabulated
 
 ELEMENTWISE = ("silu", "sigmoid", "relu", "gelu", "tanh", "neg", "exp", "minimum", "maximum", "div", "sub")
 
@@ -61,7 +63,7 @@ def routing(i: Interpreter, n: Node, k: Known, axes: Axes | None) -> Abstract | 
 @rule("add", "mul", *ELEMENTWISE)
 def _elementwise(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     axes = broadcast_axes([m.axes for m in k])
-    found = routing(i, n, k, axes) or combined(i, n, k)
+    found = routing(i, n, k, axes) or combined(i, n, k) or tabulated(i, n, k)
     if found is not None:
         return found
     if n.op in _ON_INDICES and not n.result.type.dtype.is_float:
@@ -105,8 +107,15 @@ def _swiglu(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     return Abstract(axes, Row(Tree("swiglu", (k[0].content.tree,), n.attrs)))
 
 
+@rule("abs", "floor", "ceil", "trunc", "round")
+def _rounding(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    return tabulated(i, n, k) or routing(i, n, k, k[0].axes)
+
+
 @rule("cast")
 def _cast(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    if isinstance(k[0].content, OfExpert):
+        return tabulated(i, n, k)
     content, to = k[0].content, n.attrs["to"]
     if isinstance(content, Row) and to.is_float:
         return Abstract(k[0].axes, Row(Tree("cast", (content.tree,), to)))

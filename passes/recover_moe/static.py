@@ -11,7 +11,7 @@ from moec.ir.data import TensorData, derive
 from moec.ir.graph import Value
 from moec.ir.types import DType
 from moec.ops.build import Builder
-from moec.passes.recover_moe.axes import feature
+from moec.passes.recover_moe.axes import feature, repeated
 from moec.passes.recover_moe.contents import Abstract, Iota, Number, Zero
 
 READ_LIMIT = 1 << 16
@@ -122,7 +122,8 @@ class Statics:
             inner = self.abstract(node.operand(0))
             if inner is not None and isinstance(inner.content, Zero | Number):
                 zero = isinstance(inner.content, Zero) or inner.content.value == 0
-                return Abstract(tuple(feature(d) for d in value.type.dims), Zero()) if zero else None
+                axis = feature if zero else repeated
+                return Abstract(tuple(map(axis, value.type.dims)), Zero() if zero else inner.content)
             return None
         if node is not None and node.op == "iota":
             return Abstract((feature(node.attrs["size"]),), Iota())
