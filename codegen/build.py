@@ -1,7 +1,8 @@
 """Builds an emitted project against a CPU model of the vendor's API and runs it.
 
-Objects are cached by the content of their source and of every header beside the model, so an unchanged kernel is
-compiled once. The cache is MOEC_CACHE, else XDG_CACHE_HOME/moec, else ~/.cache/moec.
+Kernels are compiled in as many groups as there are cores, since reading the model's headers is a third of the work.
+Objects are cached by the content of their sources and of every header of the model, so what did not change is not
+compiled again. The cache is MOEC_CACHE, else XDG_CACHE_HOME/moec, else ~/.cache/moec.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,40 +50,66 @@ def _run(command: Sequence[str], what: str) -> None:
         raise Refusal(f"{what} failed:\n{shown}", todo="command: " + " ".join(command))
 
 
-def _compile(source: Path, include: Path, key: str, model: Path, compiler: str) -> Path:
-    """The object of ``source``, from the cache if it is there. ``include`` names the file to the compiler."""
-    relative = source.relative_to(include) if source.is_relative_to(include) else Path(source.name)
-    content = hashlib.sha256(f"{key} {relative}\n".encode() + source.read_bytes()).hexdigest()
-    target = cache_folder() / "objects" / f"{source.stem}-{content[:24]}.o"
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".o", delete=False) as temporary:
-            pass
-        command = [compiler, *FLAGS, f"-ffile-prefix-map={include}/=", "-I", str(model), "-c", str(source)]
-        _run([*command, "-o", temporary.name], f"compiling {relative}")
-        os.replace(temporary.name, target)
+@dataclass(frozen=True)
+class _Unit:
+    """Files compiled together; ``root`` is what their names are given relative to in messages and sites."""
+
+    files: tuple[Path, ...]
+    root: Path
+
+    @property
+    def content(self) -> bytes:
+        """What decides the object: the files, their names, and the project's headers beside them."""
+        headers = sorted({h for f in self.files for h in f.parent.glob("*.h")})
+        return b"".join(
+            str(p.relative_to(self.root)).encode() + b"\n" + p.read_bytes() for p in (*self.files, *headers)
+        )
+
+
+def _compile(unit: _Unit, key: str, model: Path, compiler: str) -> Path:
+    """The object of ``unit``, from the cache if it is there."""
+    name = hashlib.sha256(key.encode() + unit.content).hexdigest()[:24]
+    target = cache_folder() / "objects" / f"{unit.files[0].stem}-{name}.o"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        source, made = Path(scratch) / "unit.cpp", Path(scratch) / "unit.o"
+        source.write_text("".join(f'#include "{f}"\n' for f in unit.files))
+        named = ", ".join(str(f.relative_to(unit.root)) for f in unit.files)
+        command = [compiler, *FLAGS, f"-ffile-prefix-map={unit.root}/=", "-I", str(model), "-c", str(source)]
+        _run([*command, "-o", str(made)], f"compiling {named}")
+        os.replace(made, target)
     return target
+
+
+def _units(project: Path, model: Path, jobs: int) -> list[_Unit]:
+    """The host program alone, the kernels in ``jobs`` groups: files that share a compilation share the model's
+    headers."""
+    kernels = sorted((project / "kernels").glob("*.cpp"))
+    groups = [tuple(kernels[i::jobs]) for i in range(min(jobs, len(kernels)))]
+    units = [_Unit(files, project) for files in groups] + [_Unit((project / "host" / "main.cpp",), project)]
+    return units + [_Unit((p,), model) for p in sorted(model.glob("*.cpp"))]
 
 
 def build(project: Path, model: Path, jobs: int | None = None) -> Path:
     """The program of an emitted project, compiled against the CPU model in folder ``model``.
 
-    Refusal carries the compiler's first messages. Files compile side by side, ``jobs`` at a time (default: cores).
+    Refusal carries the compiler's first messages. ``jobs`` compilations run side by side (default: cores).
     """
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         raise Refusal(f"no C++ compiler '{compiler}'", todo="install g++ or set CXX")
     project, model = project.resolve(), model.resolve()
     key = _headers_key(model)
-    own = [(p, project) for p in [*sorted((project / "kernels").glob("*.cpp")), project / "host" / "main.cpp"]]
-    own += [(p, model) for p in sorted(model.glob("*.cpp"))]
-    with ThreadPoolExecutor(max_workers=jobs or os.cpu_count() or 1) as pool:
-        objects = list(pool.map(lambda item: _compile(item[0], item[1], key, model, compiler), own))
+    jobs = jobs or os.cpu_count() or 1
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        objects = list(pool.map(lambda unit: _compile(unit, key, model, compiler), _units(project, model, jobs)))
     name = hashlib.sha256("\n".join(o.name for o in objects).encode()).hexdigest()[:24]
     program = cache_folder() / "programs" / name
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)
-        temporary = program.with_name(f"{name}.{os.getpid()}")
+        temporary = program.with_name(f"{name}.{os.getpid()}.{threading.get_ident()}")
         _run([compiler, *map(str, objects), "-o", str(temporary)], "linking")
         os.replace(temporary, program)
     return program

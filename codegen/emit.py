@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import jinja2
 
-from moec.codegen.cpp import HELPERS, CppPrinter, Site
+from moec.codegen.cpp import CppPrinter, Site
 from moec.codegen.instructions import INSTRUCTIONS
 from moec.codegen.kernel_ir import CPP, Buffer, CrossCoreSet, Instr, Kernel, Stmt, SyncAll, statements
 
@@ -81,7 +81,7 @@ def emit_kernel(kernel: Kernel, templates: jinja2.Environment) -> Source:
     text = templates.get_template("kernel.cpp.j2").render(
         kernel=kernel,
         source=kernel.source,
-        helpers=[HELPERS[h] for h in sorted(p.helpers)],
+        scalar_math=bool(p.helpers),
         headers=_headers(kernel),
         task_type=task_type(kernel),
         body=body_mark,

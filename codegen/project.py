@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from moec.codegen.cpp import CppPrinter
+from moec.codegen.cpp import HELPERS, CppPrinter
 from moec.codegen.dims import scalar_of
 from moec.codegen.emit import Source, emit_kernel
 from moec.codegen.kernel_ir import Kernel
@@ -47,6 +47,8 @@ def write_project(program: Program, folder: Path, templates: Path, soc: str) -> 
     (folder / "host").mkdir(exist_ok=True)
     for s in sources:
         (kernels / f"{s.name}.cpp").write_text(s.text)
+    helpers = [HELPERS[name] for name in sorted(HELPERS)]
+    (kernels / "scalar_math.h").write_text(env.get_template("scalar_math.h.j2").render(helpers=helpers))
     offsets = _weight_offsets(program)
     parts = _parts(program, offsets, soc)
     for template, path in (
