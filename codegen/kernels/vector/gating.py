@@ -70,7 +70,7 @@ class Gating:
     @property
     def even(self) -> int:
         """Tokens whose lanes make a whole number of 64: tiles work on a multiple of it."""
-        return LANES // self.lanes if self.lanes < LANES else 1
+        return 2 if self.lanes % LANES else 1
 
     @property
     def padded(self) -> bool:
@@ -90,9 +90,9 @@ def gating_kernel(name: str, caps: Capacities, g: Gating, source: str = "") -> K
         try:
             return _kernel(name, caps, g, rows)
         except Refusal:
-            if rows == g.even:
+            if rows <= g.even:
                 raise
-            rows = rows * 3 // 4
+            rows -= max(g.even, rows // 8)
 
 
 def _kernel(name: str, caps: Capacities, g: Gating, rows: int) -> Kernel:
