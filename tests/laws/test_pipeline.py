@@ -1,4 +1,4 @@
-"""The cleaning passes on random graphs of views, casts, constants and arithmetic: values kept, a fixpoint, any order."""
+"""The cleaning passes on random graphs of views, casts, constants, arithmetic: values kept, a fixpoint, any order."""
 
 from __future__ import annotations
 
