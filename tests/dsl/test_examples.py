@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from moec.eval import run
-from moec.frontend.dsl import read_moe
+from moec.frontend.dsl import read_moe, read_moe_text
 from moec.ir.compare import modules_equal
 from moec.ir.text import parse_module, print_module
 from moec.ops.verify import verify
@@ -27,6 +27,16 @@ def test_loads_without_a_warning_and_prints_back(name: str) -> None:
     for node in loaded.module.nodes():
         source = node.origin.sources[0]
         assert source.file.endswith(name) and source.line > 0
+
+
+def test_the_guide_is_right() -> None:
+    guide = (EXAMPLES / "README.md").read_text()
+    code = guide.split("```")[1]
+    loaded = read_moe_text(code, "README.md")
+    verify(loaded.module)
+    assert loaded.warnings == () and loaded.tune == {"T": 4096}
+    assert list(loaded.module.functions) == ["main", "mlp"]
+    assert all(f"`{name}`" in guide for name in FILES)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moec.diagnostics import Problem, Refusal, Where
-from moec.frontend.dsl import calls as calls  # registers how calls are lowered
+from moec.frontend.dsl import calls as calls  # calls and subscripts say how they are lowered
+from moec.frontend.dsl import subscripts as subscripts
 from moec.frontend.dsl import tree as t
 from moec.frontend.dsl.parse import parse
 from moec.frontend.dsl.report import Report, place
