@@ -85,7 +85,7 @@ def test_a_hand_worked_kernel() -> None:
         store(1024),
     )
     result = simulate(make(body), B1, {"n": 1})
-    # issue 3; 4096 B at one core's 32 B/cycle of HBM 128, then 193 until usable; exp of 16 repeats 32, drain 20;
+    # 3 to issue; 4096 B at one core's 32 B/cycle of HBM 128, then 193 until usable; exp of 16 repeats 32, drain 20;
     # store 128 by HBM (57 by its path), 88 until written
     assert result.cycles == 3 + (128 + 193) + (32 + 20) + (128 + 88)
     assert result.busy == {"V": 32, "M": 0, "MTE1": 0, "MTE2": 128, "MTE3": 128, "FIX": 0, "S": 9}
