@@ -19,7 +19,7 @@ from moec.ops.build import Builder
 from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.recover_moe import index_rules, move_rules, row_rules
 from moec.passes.recover_moe.assemble import Block, Incomplete, assembled
-from moec.passes.recover_moe.axes import Atom, Axis, feature
+from moec.passes.recover_moe.axes import Atom, Axes, feature
 from moec.passes.recover_moe.contents import Abstract, Combined, Expert, Route, Row, X
 from moec.passes.recover_moe.ffn import NoExpert
 from moec.passes.recover_moe.interpret import OUTSIDE, UNKNOWN, Interpreter
@@ -64,7 +64,8 @@ class _Attempt:
 
     def __init__(self, module: Module, graph: Graph, order: Mapping[Node, int], statics: Statics, router: Router):
         self.module, self.graph, self.order, self.statics, self.router = module, graph, order, statics, router
-        self.x, tokens = _token_source(router.tokens)
+        self.x, self.lead = _token_source(router.tokens)
+        tokens = tuple(a for axis in self.lead for a in axis)
         self.interpreter = Interpreter(order, statics, tokens, router.top_k, router.expert_count)
 
     def recover(self, result: Result, prefix: str) -> bool:
@@ -96,8 +97,7 @@ class _Attempt:
         """The first value that is the whole sum over the experts, a shared expert included."""
         i = self.interpreter
         values, indices = self.router.topk.results
-        lead = tuple((a,) for a in i.tokens)
-        i.start(self.x, Abstract((*lead, feature(self.x.type.dims[-1])), Row(X)))
+        i.start(self.x, Abstract((*self.lead, feature(self.x.type.dims[-1])), Row(X)))
         chosen = (i.tokens, i.choices)
         i.start(indices, Abstract(chosen, Expert()))
         i.start(values, Abstract(chosen, Route(values)))
@@ -158,8 +158,8 @@ class _NotFound(Exception):
         )
 
 
-def _token_source(tokens: Value) -> tuple[Value, Axis]:
-    """What the router's tokens [T, H] are a reshape of, with its leading dimensions as atoms."""
+def _token_source(tokens: Value) -> tuple[Value, Axes]:
+    """What the router's tokens [T, H] are a reshape of, and its leading axes; one of size 1 counts nothing."""
     hidden = tokens.type.dims[-1]
     source = tokens
     while source.producer is not None and source.producer.op == "reshape":
@@ -168,7 +168,8 @@ def _token_source(tokens: Value) -> tuple[Value, Axis]:
             break
         source = inner
     lead = source.type.dims[:-1]
-    return source, tuple(Atom("token", j, d) for j, d in enumerate(lead))
+    axes = tuple(() if d == 1 else (Atom("token", j, d),) for j, d in enumerate(lead))
+    return source, axes if any(axes) else (*axes[:-1], (Atom("token", 0, 1),))
 
 
 def _erase_dead(graph: Graph, nodes: list[Node]) -> None:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moec.ir.graph import Node, Value
+from moec.ir.symbol import Dim
 from moec.ir.types import DType
 from moec.passes.recover_moe.groups import ungrouped
-from moec.passes.recover_moe.static import Ref, Statics, flipped
+from moec.passes.recover_moe.static import Ref, Statics, changed, flipped
 
 
 class NoRouter(Exception):
@@ -78,7 +79,7 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
     value, narrow = uncast(choice)
     added = producer(value, "add")
     if added is not None and producer(uncast(added.operand(0))[0], "softmax", "sigmoid") is not None:
-        score_bias = statics.ref(added.operand(1))
+        score_bias = _vector(statics.ref(added.operand(1)), choice.type.dims[1])
         if score_bias is None:
             return None
         value, narrow = uncast(added.operand(0))
@@ -107,14 +108,21 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
     )
 
 
+def _vector(ref: Ref | None, size: Dim) -> Ref | None:
+    """A bias as [E], whatever axes of size 1 it has besides."""
+    if ref is None or [d for d in ref.shape if d != 1] != [size]:
+        return None
+    return ref if len(ref.shape) == 1 else changed("reshape", ref, shape=(size,))
+
+
 def _product(logits: Value, statics: Statics) -> tuple[Node, Ref, Ref | None] | None:
     """The matmul behind the logits, its weight as [E, H], and the bias."""
     bias = None
     added = producer(logits, "add")
     if added is not None:
-        bias = statics.ref(added.operand(1))
         logits = uncast(added.operand(0))[0]
-        if bias is None or bias.shape != (logits.type.dims[-1],):
+        bias = _vector(statics.ref(added.operand(1)), logits.type.dims[-1])
+        if bias is None:
             return None
     node = producer(logits, "matmul")
     if node is None or node.attrs["transpose_a"]:

@@ -138,6 +138,8 @@ class Statics:
             return Abstract(((),) * array.ndim, Number(array.ravel()[0].item()))
         if not np.any(array):
             return Abstract(axes, Zero())
+        if np.all(array == array.flat[0]):
+            return Abstract(tuple(map(repeated, ref.shape)), Number(array.flat[0].item()))
         if array.ndim == 1 and array.dtype.kind in "iu" and np.array_equal(array, np.arange(array.size)):
             return Abstract(axes, Iota())
         return Abstract(axes, ref)

@@ -44,6 +44,8 @@ BLOCKS = {
     "sigmoid": Block(score="sigmoid", eps=1e-3, scale=2.5),
     "deepseek": Block(score="sigmoid", bias=True, scale=2.5),
     "ernie": Block(bias=True),
+    "deepseek v2": Block(groups="max zero", renormalize=False),
+    "deepseek v3": Block(score="sigmoid", bias=True, groups="sum2 minus_inf", eps=1e-20, scale=2.5),
     "gelu": Block(activation="gelu"),
     "plain": Block(glu="none", activation="relu"),
     "interleaved": Block(glu="interleaved"),
@@ -67,6 +69,8 @@ def test_attributes_come_from_the_graph(block: Block, spelling: str, before: str
     a = the_block(module).attrs
     assert (a["top_k"], a["score"], a["score_order"]) == (K, block.score, block.order)
     assert (a["renormalize"], a["scale"], a["weights_on"]) == (block.renormalize, block.scale, block.weights_on)
+    groups = (*block.groups.split(), 3, 2) if block.groups else ("none", "none", 1, 1)
+    assert (a["group_score"], a["group_mask"], a["groups"], a["group_top_k"]) == groups
     assert a["renormalize_eps"] == pytest.approx(block.eps)
     assert (a["activation"], a["glu"], a["capacity"]) == (block.activation, block.glu, None)
     assert [n.op for n in module.main if n.op not in ("weight", "moe")] == []

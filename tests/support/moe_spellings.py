@@ -12,7 +12,7 @@ import numpy as np
 from moec.ir.data import ArrayData
 from moec.ir.graph import Graph, Module, Value
 from moec.ir.symbol import sym
-from moec.ir.types import F32, I64, TensorType
+from moec.ir.types import BOOL, F32, I64, TensorType
 from moec.ops.build import Builder
 
 E, K, H, INNER = 6, 2, 8, 5
@@ -28,6 +28,8 @@ class Block:
     score: str = "softmax"
     order: str = "before_topk"
     bias: bool = False
+    groups: str = ""
+    """How the choice is limited to 2 of 3 groups: "" not at all, else how groups score and what is masked becomes."""
     renormalize: bool = True
     eps: float = 0.0
     scale: float = 1.0
@@ -82,8 +84,9 @@ class Spelling:
         scored = logits if block.order == "after_topk" else self.scored(logits)
         scored = self.passed("scores", scored)
         choice = b.add(scored, self.weight(self.score_bias)) if block.bias else scored
+        choice = self.limited(choice) if block.groups else choice
         values, experts = b.topk(choice, k=K, axis=1, largest=True, sorted=True)
-        weights = b.gather_elements(scored, experts, axis=1) if block.bias else values
+        weights = b.gather_elements(scored, experts, axis=1) if block.bias or block.groups else values
         weights = self.scored(weights) if block.order == "after_topk" else weights
         weights = self.passed("chosen", weights)
         if block.renormalize:
@@ -93,6 +96,25 @@ class Spelling:
         if block.scale != 1.0:
             weights = b.mul(weights, self.number(block.scale))
         return self.passed("weights", weights), experts
+
+    def limited(self, choice: Value) -> Value:
+        """The scores of the two best groups, the others masked, as DeepSeek's routers are exported."""
+        b, groups = self.b, 3
+        how, fill = self.block.groups.split()
+        split = b.reshape(choice, shape=(T, groups, E // groups))
+        if how == "max":
+            worth = b.reduce_max(split, axes=(2,), keepdims=False)
+        else:
+            best, _ = b.topk(split, k=2, axis=2, largest=True, sorted=True)
+            worth = b.reduce_sum(best, axes=(2,), keepdims=False)
+        _, kept = b.topk(worth, k=2, axis=1, largest=True, sorted=False)
+        zeros, ones = b.expand(self.number(0.0), shape=(T, groups)), b.expand(self.number(1.0), shape=(T, 2))
+        mask = b.reshape(b.scatter_elements(zeros, kept, ones, axis=1, reduction="none"), shape=(T, groups, 1))
+        wide = b.reshape(b.expand(mask, shape=(T, groups, E // groups)), shape=(T, E))
+        fills = {"zero": 0.0, "minus_inf": -np.inf}
+        masked = getattr(b, "not")(b.cast(wide, to=BOOL))
+        made: Value = b.select(masked, self.number(fills[fill]), choice)
+        return made
 
     def scored(self, x: Value) -> Value:
         made: Value = self.b.softmax(x, axis=1) if self.block.score == "softmax" else self.b.sigmoid(x)
