@@ -20,7 +20,18 @@ def gating(cx: Lowering, node: Node) -> None:
     if not isinstance(experts, int) or not set(dtypes) <= set(FLOATS):
         what = f"gating of {logits.type} with weights in {a['weights_dtype']} has no kernel"
         raise Refusal(Problem(what, where(node), "f32, f16 and bf16 with a known number of experts have one"))
-    names = ("top_k", "score", "score_order", "groups", "group_top_k", "group_score", "group_mask", "renormalize", "renormalize_eps", "scale")
+    names = (
+        "top_k",
+        "score",
+        "score_order",
+        "groups",
+        "group_top_k",
+        "group_score",
+        "group_mask",
+        "renormalize",
+        "renormalize_eps",
+        "scale",
+    )
     g = Gating(
         experts,
         **{n: a[n] for n in names},

@@ -13,7 +13,11 @@ def permute(cx: Lowering, node: Node) -> None:
     x, experts, counts = (node.operand(i) for i in range(3))
     (tokens, hidden), (_, top_k), (total,) = x.type.dims, experts.type.dims, counts.type.dims
     dtype = x.type.dtype.name
-    if not (isinstance(hidden, int) and isinstance(top_k, int) and isinstance(total, int)) or dtype not in ("f32", "f16", "bf16"):
+    if not (isinstance(hidden, int) and isinstance(top_k, int) and isinstance(total, int)) or dtype not in (
+        "f32",
+        "f16",
+        "bf16",
+    ):
         what = f"permute of {x.type} by {experts.type} has no kernel"
         raise Refusal(Problem(what, where(node), "f32, f16 and bf16 with known width, top-k and experts have one"))
     p = Permute(hidden, top_k, total, device_dtype(x.type.dtype), cx.bounds(tokens)[1])

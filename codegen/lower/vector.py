@@ -40,7 +40,7 @@ class _Space:
         return arg
 
     def rows_of(self, shape: Shape) -> Callable[[Scalar], Scalar]:
-        """Row of the full space to row of ``shape``, whose leading dimensions repeat (are 1 or absent) here and there."""
+        """Row of the full space to row of ``shape``, some of whose leading dimensions repeat (are 1 or absent)."""
         lead = self.full[:-1]
         own = (1,) * (len(self.full) - len(shape)) + tuple(shape[:-1])
         sizes = [self.size(f"d{i}", d) for i, d in enumerate(lead)]
@@ -60,8 +60,14 @@ class _Space:
         return row
 
 
-def vector_kernel(cx: Lowering, node: Node, name: str, nodes: Sequence[Node], inputs: Sequence[tuple[Value, str]],
-                  outputs: Sequence[tuple[Value, str]]) -> None:  # fmt: skip
+def vector_kernel(
+    cx: Lowering,
+    node: Node,
+    name: str,
+    nodes: Sequence[Node],
+    inputs: Sequence[tuple[Value, str]],
+    outputs: Sequence[tuple[Value, str]],
+) -> None:
     """One kernel for ``nodes``; ``inputs`` and ``outputs`` pair their values with device tensors."""
     shapes = [v.type.dims for v, _ in inputs] + [r.type.dims for n in nodes for r in n.results]
     shapes = [s for s in shapes if s]
@@ -98,7 +104,9 @@ def _source(space: _Space, body: Body, node: Node, value: Value, name: str, rows
         sizes: tuple[Scalar, ...] = {"full": (rows, cols), "col": (rows,), "row": (cols,), "one": (1,)}[of]
         return Source(body.input(value, of), space.k.gm(name, dtype, sizes, "in"))
     if shape[-1] != space.full[-1]:
-        what = f"{node.op} broadcasts {list(map(str, shape))} to {list(map(str, space.full))}, which has no vector kernel"
+        what = (
+            f"{node.op} broadcasts {list(map(str, shape))} to {list(map(str, space.full))}, which has no vector kernel"
+        )
         raise Refusal(Problem(what, where(node), "expand the smaller operand first"))
     lead: Dim = 1
     for d in shape[:-1]:
@@ -125,7 +133,14 @@ def fused(cx: Lowering, node: Node) -> None:
     body = cx.module.functions[node.attrs["fn"]]
     inputs = [(inner, cx.tensor(node.operand(i))) for i, inner in enumerate(body.inputs)]
     outputs = [(v, cx.result(node, i)) for i, v in enumerate(body.outputs)]
-    vector_kernel(cx, node, "fused_" + "_".join(dict.fromkeys(n.op for n in body if n.op != "constant"))[:40], list(body), inputs, outputs)
+    vector_kernel(
+        cx,
+        node,
+        "fused_" + "_".join(dict.fromkeys(n.op for n in body if n.op != "constant"))[:40],
+        list(body),
+        inputs,
+        outputs,
+    )
 
 
 def single(cx: Lowering, node: Node) -> None:
@@ -140,7 +155,28 @@ def single(cx: Lowering, node: Node) -> None:
 
 
 for _op in (
-    *BINARY, *COMPARE, *ROUNDING, *UNARY, "and", "or", "xor", "not", "select", "cast", "expand", "gelu", "pow", "is_nan",
-    "is_inf", "softmax", "log_softmax", "rms_norm", "layer_norm", "reduce_sum", "reduce_mean", "reduce_max", "reduce_min",
-):  # fmt: skip
+    *BINARY,
+    *COMPARE,
+    *ROUNDING,
+    *UNARY,
+    "and",
+    "or",
+    "xor",
+    "not",
+    "select",
+    "cast",
+    "expand",
+    "gelu",
+    "pow",
+    "is_nan",
+    "is_inf",
+    "softmax",
+    "log_softmax",
+    "rms_norm",
+    "layer_norm",
+    "reduce_sum",
+    "reduce_mean",
+    "reduce_max",
+    "reduce_min",
+):
     lowering(_op)(single)

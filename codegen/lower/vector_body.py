@@ -1,6 +1,6 @@
 """Translates elementwise nodes, row reductions and norms of the layer IR into a vector program.
 
-Numbers are computed in f32 (i32 for integers) and rounded to each node's dtype, so the kernel rounds where the nodes do.
+Numbers are computed in f32 (i32 for integers) and rounded to each node's dtype: the kernel rounds where the nodes do.
 Conditions are bits; they become bytes only where they leave the kernel.
 """
 
@@ -79,7 +79,7 @@ class Body:
             self.operands[value] = Operand(value.type.dtype, native)
         return native
 
-    def work(self, value: Value) -> Val | float:
+    def work(self, value: Value) -> Val | Number:
         """Numbers to compute with: f32, or i32 for i32."""
         o = self.operands[value]
         if o.literal is not None:
@@ -106,7 +106,7 @@ class Body:
         return o.bits
 
     def result(self, value: Value, form: str) -> Val:
-        """``value`` as it is stored, in at least ``form`` (full where a literal or narrower value must be written whole)."""
+        """``value`` as it is stored, in ``form`` (a literal or a narrower value is written whole)."""
         o, v = self.operands[value], self.values
         name = "u8" if o.dtype.name == "bool" else o.dtype.name
         if o.native is not None and o.native.form == form and o.native not in v.inputs:
@@ -126,7 +126,7 @@ class Body:
     def _shaped(self, x: Val, form: str) -> Val:
         return self.values.spread(x) if form == "full" else x
 
-    def _define(self, node: Node, work: Val | float, exact: bool = False) -> None:
+    def _define(self, node: Node, work: Val | Number, exact: bool = False) -> None:
         """The node's result, rounded to its dtype."""
         dtype, v = node.result.type.dtype, self.values
         if isinstance(work, Val) and dtype.name in ("f16", "bf16"):
@@ -135,6 +135,7 @@ class Body:
         elif isinstance(work, Val):
             self.operands[node.result] = Operand(dtype, work if dtype.name in ("f32", "i32") else None, work)
         else:
+            assert isinstance(work, (int, float))
             rounded = float(np.asarray(work, np.float64).astype(dtype.carrier))
             self.operands[node.result] = Operand(dtype, literal=rounded)
 
@@ -151,11 +152,22 @@ class Body:
             return
         check_dtypes(node)
         handler = {
-            "cast": self._cast, "select": self._select, "not": self._logic, "and": self._logic, "or": self._logic,
-            "xor": self._logic, "gelu": self._gelu, "pow": self._pow, "softmax": self._softmax, "log_softmax": self._softmax,
-            "rms_norm": self._norm, "layer_norm": self._norm, "is_nan": self._is_nan, "is_inf": self._is_inf,
+            "cast": self._cast,
+            "select": self._select,
+            "not": self._logic,
+            "and": self._logic,
+            "or": self._logic,
+            "xor": self._logic,
+            "gelu": self._gelu,
+            "pow": self._pow,
+            "softmax": self._softmax,
+            "log_softmax": self._softmax,
+            "rms_norm": self._norm,
+            "layer_norm": self._norm,
+            "is_nan": self._is_nan,
+            "is_inf": self._is_inf,
             "expand": self._expand,
-        }.get(op)  # fmt: skip
+        }.get(op)
         if handler is not None:
             handler(node)
         elif op in BINARY:
@@ -228,11 +240,11 @@ class Body:
             x = self._tensor(node, 0)
             self._condition(node, v.compare("NE", v.cast(x, "f32") if x.dtype == "i32" else x, 0.0))
         elif to.name in FLOATS:
-            x = self.work(source)
-            if isinstance(x, Val) and x.dtype == "i32":
-                x = v.cast(x, "f32", "RINT")
+            y = self.work(source)
+            if isinstance(y, Val) and y.dtype == "i32":
+                y = v.cast(y, "f32", "RINT")
             widening = o.dtype.name in FLOATS and to.name == "f32"
-            self._define(node, x, exact=widening or o.dtype.name == "bool")
+            self._define(node, y, exact=widening or o.dtype.name == "bool")
         else:
             x = self._tensor(node, 0)
             self._define(node, x if x.dtype == "i32" else v.cast(x, "i32", "TRUNC"))

@@ -10,11 +10,10 @@ import numpy as np
 from ascend_run import Case, Masked, Project, built, mask_sites
 
 from moec import eval as reference
-from moec.codegen.arrays import sizes_of
+from moec.codegen.arrays import read_manifest, sizes_of
 from moec.codegen.capacities import Capacities
 from moec.codegen.lower import lower_module
 from moec.ir.text import parse_module
-from moec.codegen.arrays import read_manifest
 
 CARRIER = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 EPS = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}

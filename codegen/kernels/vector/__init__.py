@@ -1,1 +1,1 @@
-"""Kernels of the vector cores, written with KernelBuilder: elementwise and row work, routing, sorting tokens and back."""
+"""Kernels of the vector cores, as tile programs: elementwise and row work, routing, sorting tokens and back."""

@@ -1,6 +1,6 @@
 """From a vector program to a kernel: device operands, the tile that fits, the loops, loads and stores.
 
-Three ways of walking the work, chosen by what the program needs: *flat* (no rows: any contiguous stretch is a tile), *rows*
+Three ways of walking the work, by what the program needs: *flat* (no rows: any contiguous stretch is a tile), *rows*
 (whole rows in the unified buffer) and *chunks* (rows too long for it are taken piece by piece; a reduction then costs a
 pass over the row, and later passes compute again what they need).
 """
@@ -14,7 +14,7 @@ from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmTensor, LocalRef
 from moec.codegen.kernels.vector.plan import FOLD_POOL, Plan, Pool, bits_of, make_plan
 from moec.codegen.kernels.vector.values import Step, Val, Values
-from moec.codegen.scalar import Arg, Expr, Scalar, binary, ceildiv, smax, smin
+from moec.codegen.scalar import Arg, Scalar, Var, binary, ceildiv, smax, smin
 
 ALL_FORMS = ("full", "double", "row", "col", "block", "lanes")
 COLS_ALIGN = 64
@@ -27,7 +27,7 @@ SMALL_COPY = 16 * 1024
 class Source:
     """An input value in device memory: element (r, c) is ``tensor[offset + row(r) * pitch + c]``.
 
-    ``pitch`` None: dense. ``row_of`` maps the tile's row to the tensor's (None: the same), for operands that repeat rows.
+    ``pitch`` None: dense. ``row_of`` maps the tile's row to the tensor's (None: the same) where operands repeat rows.
     """
 
     value: Val
@@ -74,10 +74,14 @@ class Job:
         return dense and forms <= {"full", "one"}
 
     def unit(self) -> int:
-        """Elements that rows are rounded up to: 32 bytes of the narrowest dtype, or 64 where comparisons work on them."""
+        """What rows are rounded up to: 32 bytes of the narrowest dtype, or 64 elements where comparisons work on them."""
         if self.compares():
             return 64
-        ends = [v for v in (*(s.value for s in self.sources), *(s.value for s in self.sinks)) if v.form in ("full", "row", "double")]
+        ends = [
+            v
+            for v in (*(s.value for s in self.sources), *(s.value for s in self.sinks))
+            if v.form in ("full", "row", "double")
+        ]
         return 32 // min([4, *(ITEMSIZE[v.dtype] for v in ends)])
 
 
@@ -136,12 +140,12 @@ def _witness_rows(job: Job, most: int, cols: int) -> None:
 def _witness(job: Job, rows: int, cols: int, cores: int) -> None:
     """Sizes that are arguments take the numbers; any other argument is 3."""
     given = {a.name: n for a, n in ((job.rows, rows), (job.cols, cols)) if isinstance(a, Arg)}
-    job.k.witness(cores, **{name: given.get(name, 3) for name in job.k.arguments()})
+    job.k.witness(cores, None, **{name: given.get(name, 3) for name in job.k.arguments()})
 
 
-def load_ones(job: Job) -> dict[Val, Expr]:
+def load_ones(job: Job) -> dict[Val, Var]:
     """Scalars in device memory, read once into variables."""
-    out: dict[Val, Expr] = {}
+    out: dict[Val, Var] = {}
     for i, s in enumerate(x for x in job.sources if x.value.form == "one"):
         raw = job.k.ub(f"one{i}", s.tensor.dtype, 32 // ITEMSIZE[s.tensor.dtype])[0]
         job.k.load(raw, s.tensor[s.offset], 1)
@@ -154,7 +158,7 @@ def load_ones(job: Job) -> dict[Val, Expr]:
 
 
 def balanced(per_core: Scalar, most: Scalar, least: int) -> Scalar:
-    """A tile size for ``per_core`` units of work: at most ``most``, up to four tiles a core where they stay above ``least``."""
+    """A tile size for ``per_core`` units of work, at most ``most``: up to four tiles a core, if not below ``least``."""
     per = smax(1, per_core)
     tiles = smax(ceildiv(per, most), smin(4, smax(1, per // least)))
     return ceildiv(per, tiles)

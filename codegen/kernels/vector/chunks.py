@@ -24,7 +24,7 @@ from moec.codegen.kernels.vector.assemble import (
 from moec.codegen.kernels.vector.plan import Plan
 from moec.codegen.kernels.vector.tile import LANES, MAX_REPEAT, Tile
 from moec.codegen.kernels.vector.values import Step, Val
-from moec.codegen.scalar import Expr, Scalar, Var, align, binary, ceildiv, smin
+from moec.codegen.scalar import Scalar, Var, align, binary, ceildiv, smin
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _wide_steps(steps: Sequence[Step], made: Mapping[Val, Step], wanted: Sequenc
     return kept[::-1]
 
 
-def emit_chunks(job: Job, scalars: Mapping[Val, Expr]) -> int:
+def emit_chunks(job: Job, scalars: Mapping[Val, Var]) -> int:
     """The kernel's body; returns the columns of a run."""
     k, steps = job.k, job.steps
     head, phases = phases_of(steps, [s.value for s in job.sinks])
@@ -80,9 +80,12 @@ def emit_chunks(job: Job, scalars: Mapping[Val, Expr]) -> int:
     plans = [_with(plan_of(job, p.body, frozenset(), False), col_plan) for p in phases]
     accumulators = max(len(p.reductions) for p in phases)
     each = max(bytes_per_element(job, plan, rows_too=True) for plan in plans)
-    room = k.free("UB") - 4096 - accumulators * LANES * 4 - sum(
-        n * (COLS_ALIGN * (8 if form == "block" else 1)) * 4 for (form, _), n in col_plan.slots.items()
-    )  # fmt: skip
+    room = (
+        k.free("UB")
+        - 4096
+        - accumulators * LANES * 4
+        - sum(n * (COLS_ALIGN * (8 if form == "block" else 1)) * 4 for (form, _), n in col_plan.slots.items())
+    )
     most = min(int(room / each) // 256 * 256, MAX_REPEAT * LANES // 256 * 256)
     elems = {"full": most, "double": 2 * most, "row": most, "col": COLS_ALIGN, "block": COLS_ALIGN * 8}
     frame = Frame(job, elems, plans)
@@ -120,7 +123,7 @@ def _with(plan: Plan, cols: Plan) -> Plan:
 
 
 def _fill(job: Job, frame: Frame, cols: Plan) -> None:
-    """What copies and reductions leave unwritten and steps read: cols always, runs only where comparisons round them up."""
+    """What copies and reductions leave unwritten and steps read: cols, and runs where comparisons round them up."""
     read = {v for s in job.steps for v in s.srcs}
     for s in job.sources:
         v = s.value
@@ -136,7 +139,7 @@ class _Walk:
     """Emits one run of columns, or one pass over a row of them."""
 
     job: Job
-    scalars: Mapping[Val, Expr]
+    scalars: Mapping[Val, Var]
     frame: Frame
     phases: Sequence[Phase]
     plans: Sequence[Plan]
@@ -148,9 +151,18 @@ class _Walk:
         place = self.frame.place(self.ping)
         cols = self.frame.place(0)
         return Tile(
-            self.job.k, 1, count, whole, whole, whole, COLS_ALIGN, False,
-            lambda v: cols(v) if v.form in ("col", "block") else place(v), lambda v: self.scalars[v], self.frame.scratch,
-        )  # fmt: skip
+            self.job.k,
+            1,
+            count,
+            whole,
+            whole,
+            whole,
+            COLS_ALIGN,
+            False,
+            lambda v: cols(v) if v.form in ("col", "block") else place(v),
+            lambda v: self.scalars[v],
+            self.frame.scratch,
+        )
 
     def load_col(self, s: Source, row: Scalar) -> None:
         dst = self.frame.place(0)(s.value)

@@ -1,6 +1,6 @@
 """Functions that the vector unit has no instruction for, composed of those it has.
 
-Errors are against f64 over all finite f32 (measured with correctly rounded steps; the chip's exp and ln may add to them).
+Errors are against f64 over f32 of all sizes, measured with correctly rounded steps; the chip's exp and ln may add.
 Reciprocal and Rsqrt are not used: the vendor states no error for them; Div and Sqrt are.
 """
 
@@ -11,21 +11,34 @@ from collections.abc import Callable, Sequence
 
 from moec.codegen.kernels.vector.values import Number, Val, Values
 
-# erf(x) / x as a ratio of polynomials in x^2 on |x| <= 4, fitted to 2.5e-8 relative (weighted least squares on Chebyshev
+# erf(x) / x as a ratio of polynomials in x^2 on |x| <= 4, fitted to 2.5e-8 relative (least squares on Chebyshev
 # points, iterated towards equal errors); from 3.93 on erf rounds to 1 in f32, and so does this.
 ERF_RANGE = 3.93
 ERF_P = (
-    1.1283791065216064, 0.19353599846363068, 0.053100258111953735, 0.0038828698452562094, 0.000284541689325124,
+    1.1283791065216064,
+    0.19353599846363068,
+    0.053100258111953735,
+    0.0038828698452562094,
+    0.000284541689325124,
     1.9866829461534508e-06,
-)  # fmt: skip
+)
 ERF_Q = (
-    1.0, 0.504849374294281, 0.11534599214792252, 0.015206320211291313, 0.0011854303302243352, 3.741785621969029e-05,
-)  # fmt: skip
+    1.0,
+    0.504849374294281,
+    0.11534599214792252,
+    0.015206320211291313,
+    0.0011854303302243352,
+    3.741785621969029e-05,
+)
 # tanh(x) / x - 1 over x^2 on |x| <= 0.625 (polynomial of Cephes' tanhf, Moshier).
 TANH_SMALL = 0.625
 TANH_P = (
-    -3.33332819422e-1, 1.33314422036e-1, -5.37397155531e-2, 2.06390887954e-2, -5.70498872745e-3,
-)  # fmt: skip
+    -3.33332819422e-1,
+    1.33314422036e-1,
+    -5.37397155531e-2,
+    2.06390887954e-2,
+    -5.70498872745e-3,
+)
 
 
 def polynomial(v: Values, x: Val, coefficients: Sequence[float]) -> Val:

@@ -1,14 +1,12 @@
 """Routing in one kernel: scores, choice, top-k, weights, tokens per expert.
 
-A tile is some tokens; the lanes of a token are its experts, each group padded to a multiple of 32 for the sort. Lanes that
-are no expert hold -inf and sort last; NaN scores count as +inf, so they are chosen first, as the reference has it, and
-never a lane that is no expert. The chosen lanes are found again by value (and lane, at ties) to be counted without a
+A tile is some tokens; the lanes of a token are its experts, each group padded to a multiple of 32 for the sort. Lanes
+that are no expert hold -inf and sort last; NaN scores count as +inf, so they are chosen first, as the reference has it,
+and never a lane that is no expert. The chosen lanes are found again by value (and lane, at ties) to be counted without a
 scalar loop; every core adds its counts to device memory, which must hold zeros.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
@@ -16,6 +14,7 @@ from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmTensor, Kernel, LocalRef
 from moec.codegen.kernels.vector.assemble import balanced
 from moec.codegen.kernels.vector.functions import sigmoid, softmax
 from moec.codegen.kernels.vector.groups import GroupLimit
+from moec.codegen.kernels.vector.routing import Gating
 from moec.codegen.kernels.vector.stage import Scratch, Stage
 from moec.codegen.kernels.vector.tile import BLOCK, LANES, MAX_REPEAT
 from moec.codegen.kernels.vector.topk import RUN, Sorter, gather, offset_table
@@ -28,61 +27,14 @@ BIG = 1e38
 """Its square is infinite in f32: turns the sign of a number into -inf or +inf."""
 
 
-@dataclass(frozen=True)
-class Gating:
-    """The attributes of the op ``gating``, with the sizes and dtypes of its operands."""
-
-    experts: int
-    top_k: int
-    score: str
-    score_order: str
-    groups: int
-    group_top_k: int
-    group_score: str
-    group_mask: str
-    renormalize: bool
-    renormalize_eps: float
-    scale: float
-    weights_dtype: str
-    dtype: str
-    bias_dtype: str | None
-    most_tokens: int = 2**31 - 1
-
-    @property
-    def group_size(self) -> int:
-        return self.experts // self.groups
-
-    @property
-    def group_lanes(self) -> int:
-        """Lanes of a group."""
-        return -(-self.group_size // RUN) * RUN
-
-    @property
-    def lanes(self) -> int:
-        """Lanes of a token."""
-        return self.group_lanes * self.groups
-
-    @property
-    def columns(self) -> int:
-        """Columns of a token's chosen experts while they are worked on: a power of two, at least a block."""
-        return max(BLOCK, 1 << (self.top_k - 1).bit_length())
-
-    @property
-    def even(self) -> int:
-        """Tokens whose lanes make a whole number of 64: tiles work on a multiple of it."""
-        return 2 if self.lanes % LANES else 1
-
-    @property
-    def padded(self) -> bool:
-        return self.group_lanes != self.group_size
-
-
 def gating_kernel(name: str, caps: Capacities, g: Gating, source: str = "") -> Kernel:
-    """logits [T, E], score_bias [E] to weights [T, K], experts [T, K] i32 and counts [E] i32 (added to); argument tokens."""
+    """logits [T, E], score_bias [E] to weights [T, K], experts [T, K] i32, counts [E] i32 (added to); argument: tokens."""
     if g.lanes // RUN > MAX_REPEAT or g.groups > RUN or g.top_k > LANES:
         what = f"gating of {g.experts} experts in {g.groups} groups, top {g.top_k}, has no kernel"
         raise Refusal(
-            Problem(what, Where(node=source), f"up to {MAX_REPEAT * RUN} experts, {RUN} groups and top {LANES} have one")
+            Problem(
+                what, Where(node=source), f"up to {MAX_REPEAT * RUN} experts, {RUN} groups and top {LANES} have one"
+            )
         )
     rows = min(MAX_REPEAT * RUN // g.lanes, MAX_REPEAT // g.groups, 64)
     while True:
@@ -112,8 +64,18 @@ def _kernel(name: str, caps: Capacities, g: Gating, rows: int) -> Kernel:
 class _Body:
     """Tables built once, then tile by tile: scores and choice, sort, weights, counts."""
 
-    def __init__(self, k: KernelBuilder, g: Gating, rows: int, tokens: Scalar, logits: GmTensor, bias: GmTensor | None,
-                 weights: GmTensor, experts: GmTensor, counts: GmTensor):  # fmt: skip
+    def __init__(
+        self,
+        k: KernelBuilder,
+        g: Gating,
+        rows: int,
+        tokens: Scalar,
+        logits: GmTensor,
+        bias: GmTensor | None,
+        weights: GmTensor,
+        experts: GmTensor,
+        counts: GmTensor,
+    ):
         self.k, self.g, self.rows, self.tokens = k, g, rows, tokens
         self.logits, self.bias, self.weights, self.experts, self.counts = logits, bias, weights, experts, counts
         n, chosen = rows * g.lanes, rows * g.columns
@@ -173,17 +135,28 @@ class _Body:
         self._publish()
 
     def _tables(self) -> None:
-        """Lane numbers, the expert of each lane, -inf for lanes that are none, the bias in lanes, offsets for Gather."""
+        """Lane numbers, the expert of each lane, -inf for lanes that are none, the bias, offsets for Gather."""
         k, g = self.k, self.g
         with k.loop("r", 0, self.rows) as r:
             k.v("ArithProgression", self.lane_index[0][r * g.lanes], firstValue=0, diffValue=1, count=g.lanes)
         k.v("ArithProgression", self.lane_row[0], firstValue=0.0, diffValue=1.0, count=g.lanes)
         if self.pad_row is not None:
             with k.loop("group", 0, g.groups) as group:
-                k.v("ArithProgression", self.pad_row[0][group * g.group_lanes], firstValue=0.0, diffValue=1.0, count=g.group_lanes)
+                k.v(
+                    "ArithProgression",
+                    self.pad_row[0][group * g.group_lanes],
+                    firstValue=0.0,
+                    diffValue=1.0,
+                    count=g.group_lanes,
+                )
                 if self.expert_of is not None:
-                    k.v("ArithProgression", self.expert_of[0][group * g.group_lanes], firstValue=group * g.group_size,
-                        diffValue=1, count=g.group_lanes)  # fmt: skip
+                    k.v(
+                        "ArithProgression",
+                        self.expert_of[0][group * g.group_lanes],
+                        firstValue=group * g.group_size,
+                        diffValue=1,
+                        count=g.group_lanes,
+                    )
             k.v("Muls", self.pad_row[0], self.pad_row[0], scalar=-1.0, count=g.lanes)
             k.v("Adds", self.pad_row[0], self.pad_row[0], scalar=g.group_size - 0.5, count=g.lanes)
             for _ in range(2):
@@ -216,7 +189,16 @@ class _Body:
         padded = -(-g.group_size // block) * block
         right = padded - g.group_size
         gap = (g.group_lanes - padded) // block
-        k.load(dst, tensor[first * g.experts], g.group_size, rows * g.groups, g.group_size, gap, pad if right else None, right)
+        k.load(
+            dst,
+            tensor[first * g.experts],
+            g.group_size,
+            rows * g.groups,
+            g.group_size,
+            gap,
+            pad if right else None,
+            right,
+        )
 
     # -- stages
 
@@ -254,8 +236,20 @@ class _Body:
         stride = lanes // BLOCK
         with k.loop("j", 0, lanes, LANES) as j:
             mask: Scalar = LANES if lanes % LANES == 0 else smin(LANES, lanes - j)
-            k.v("Min.rep", self.choice[0][j], self.choice[0][j], self.pad_row[0][j], mask=mask, repeatTime=rows, dstBlkStride=1,
-                src0BlkStride=1, src1BlkStride=1, dstRepStride=stride, src0RepStride=stride, src1RepStride=0)  # fmt: skip
+            k.v(
+                "Min.rep",
+                self.choice[0][j],
+                self.choice[0][j],
+                self.pad_row[0][j],
+                mask=mask,
+                repeatTime=rows,
+                dstBlkStride=1,
+                src0BlkStride=1,
+                src1BlkStride=1,
+                dstRepStride=stride,
+                src0RepStride=stride,
+                src1RepStride=0,
+            )
 
     def _extract(self, rows: Scalar, ping: Scalar) -> None:
         """Chosen lanes, their scores, and the last one chosen of each token."""
@@ -265,7 +259,15 @@ class _Body:
         gather(k, lanes, found.result.cast("u32"), self.chosen_at, count, found.result_bytes, 4)
         gather(k, self.least[0], found.result, self.least_at, rows, found.result_bytes, (g.top_k - 1) * 8)
         bits = self.least_bits[0]
-        gather(k, bits.cast("u32"), found.result.cast("u32"), self.least_at, rows, found.result_bytes, (g.top_k - 1) * 8 + 4)
+        gather(
+            k,
+            bits.cast("u32"),
+            found.result.cast("u32"),
+            self.least_at,
+            rows,
+            found.result_bytes,
+            (g.top_k - 1) * 8 + 4,
+        )
         k.cast(self.least_lane[0], bits, rows, "RINT")
         at = self.weight[0].cast("i32")
         k.v("Muls", at, self.lane[0], scalar=4, count=count)
@@ -318,8 +320,18 @@ class _Body:
     def _dense(self, dst: LocalRef, src: LocalRef, rows: Scalar) -> None:
         """The first top_k of every row, one row after the other."""
         g = self.g
-        self.k.v("GatherMask", dst, src, pattern=7, reduceMode=True, mask=g.top_k, src0BlockStride=1, repeatTimes=rows,
-                 src0RepeatStride=g.columns // BLOCK, src1RepeatStride=0)  # fmt: skip
+        self.k.v(
+            "GatherMask",
+            dst,
+            src,
+            pattern=7,
+            reduceMode=True,
+            mask=g.top_k,
+            src0BlockStride=1,
+            repeatTimes=rows,
+            src0RepeatStride=g.columns // BLOCK,
+            src1RepeatStride=0,
+        )
 
     def _count(self, scratch: Scratch) -> Stage:
         """1 in the chosen lanes: better than the last one chosen, or as good and not after it."""
@@ -344,8 +356,20 @@ class _Body:
         with k.loop("j", 0, lanes, LANES) as j:
             mask: Scalar = LANES if lanes % LANES == 0 else smin(LANES, lanes - j)
             if lanes // BLOCK <= MAX_REPEAT:
-                k.v("Add.rep", self.found[0][j], self.chosen[j], self.found[0][j], mask=mask, repeatTime=rows, dstBlkStride=1,
-                    src0BlkStride=1, src1BlkStride=1, dstRepStride=0, src0RepStride=lanes // BLOCK, src1RepStride=0)  # fmt: skip
+                k.v(
+                    "Add.rep",
+                    self.found[0][j],
+                    self.chosen[j],
+                    self.found[0][j],
+                    mask=mask,
+                    repeatTime=rows,
+                    dstBlkStride=1,
+                    src0BlkStride=1,
+                    src1BlkStride=1,
+                    dstRepStride=0,
+                    src0RepStride=lanes // BLOCK,
+                    src1RepStride=0,
+                )
             else:
                 with k.loop("r", 0, rows) as r:
                     k.v("Add", self.found[0][j], self.chosen[r * lanes + j], self.found[0][j], count=mask)

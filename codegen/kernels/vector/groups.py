@@ -1,7 +1,7 @@
 """Group-limited routing: only experts of the best groups may be chosen.
 
-A group counts by its best expert or the sum of its two best. Groups are ranked by sorting twice: once by worth, with ties to
-the lower group, then back by number, which leaves each group its rank.
+A group counts by its best expert or the sum of its two best. Groups are ranked by sorting twice: once by worth, with
+ties to the lower group, then back by number, which leaves each group its rank.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ BIG = 1e38
 class Limits(Protocol):
     """What of the routing attributes groups need."""
 
-    groups: int
-    group_top_k: int
-    group_score: str
-    group_mask: str
-
+    @property
+    def groups(self) -> int: ...
+    @property
+    def group_top_k(self) -> int: ...
+    @property
+    def group_score(self) -> str: ...
+    @property
+    def group_mask(self) -> str: ...
     @property
     def group_lanes(self) -> int: ...
     @property
@@ -37,8 +40,9 @@ class Limits(Protocol):
 class GroupLimit:
     """Masks ``choice`` [rows, groups * group_lanes] in place."""
 
-    def __init__(self, k: KernelBuilder, scratch: Scratch, g: Limits, rows: int, choice: Buffer, lane_index: Buffer,
-                 room: Buffer):  # fmt: skip
+    def __init__(
+        self, k: KernelBuilder, scratch: Scratch, g: Limits, rows: int, choice: Buffer, lane_index: Buffer, room: Buffer
+    ):
         """``room`` holds a record for every lane; it is free again when ``emit`` is over."""
         self.k, self.g, self.rows, self.choice, self.lane_index = k, g, rows, choice, lane_index
         self.two = g.group_score == "sum2" and g.group_size > 1
@@ -74,8 +78,20 @@ class GroupLimit:
         if self.two:
             gather(k, self.other[0], self.best.result, self.worth_at, n, self.best.result_bytes, 8)
             k.v("Add", self.worth[0], self.worth[0], self.other[0], count=n)
-        k.v("Min.rep", self.worth[0], self.worth[0], self.no_group[0], mask=RUN, repeatTime=rows, dstBlkStride=1, src0BlkStride=1,
-            src1BlkStride=1, dstRepStride=RUN // BLOCK, src0RepStride=RUN // BLOCK, src1RepStride=0)  # fmt: skip
+        k.v(
+            "Min.rep",
+            self.worth[0],
+            self.worth[0],
+            self.no_group[0],
+            mask=RUN,
+            repeatTime=rows,
+            dstBlkStride=1,
+            src0BlkStride=1,
+            src1BlkStride=1,
+            dstRepStride=RUN // BLOCK,
+            src0RepStride=RUN // BLOCK,
+            src1RepStride=0,
+        )
         self._rank(rows, n)
         self._clip(rows, n)
         self.stage.emit(rows * g.groups)
@@ -92,8 +108,18 @@ class GroupLimit:
         """dst = the lanes of ``values`` in descending order, as f32."""
         k, whole = self.k, dst.cast("i32")
         self.order.sort(values, lanes, rows)
-        k.v("GatherMask", whole, self.order.result.cast("i32"), pattern=2, reduceMode=True, mask=2 * RUN, src0BlockStride=1,
-            repeatTimes=rows, src0RepeatStride=2 * RUN // BLOCK, src1RepeatStride=0)  # fmt: skip
+        k.v(
+            "GatherMask",
+            whole,
+            self.order.result.cast("i32"),
+            pattern=2,
+            reduceMode=True,
+            mask=2 * RUN,
+            src0BlockStride=1,
+            repeatTimes=rows,
+            src0RepeatStride=2 * RUN // BLOCK,
+            src1RepeatStride=0,
+        )
         k.cast(dst, whole, rows * RUN, "RINT")
 
     def _clip(self, rows: Scalar, n: Scalar) -> None:
@@ -106,8 +132,18 @@ class GroupLimit:
         if g.groups == RUN:
             k.v("Muls", self.allowed[0], self.other[0], scalar=1.0, count=n)
             return
-        k.v("GatherMask", self.allowed[0], self.other[0], pattern=7, reduceMode=True, mask=g.groups, src0BlockStride=1,
-            repeatTimes=rows, src0RepeatStride=RUN // BLOCK, src1RepeatStride=0)  # fmt: skip
+        k.v(
+            "GatherMask",
+            self.allowed[0],
+            self.other[0],
+            pattern=7,
+            reduceMode=True,
+            mask=g.groups,
+            src0BlockStride=1,
+            repeatTimes=rows,
+            src0RepeatStride=RUN // BLOCK,
+            src1RepeatStride=0,
+        )
 
     def _mask(self, scratch: Scratch) -> Stage:
         g, v = self.g, Values()

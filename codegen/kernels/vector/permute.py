@@ -1,8 +1,8 @@
 """Token rows sorted by expert, stable in (token, slot).
 
-Each core has a contiguous block of tokens. It counts its slots per expert (vector), leaves the counts in a workspace, and
-after all cores have, starts every expert at: slots of lower experts, plus slots of the same expert on earlier cores. Then
-positions follow one by one, and each row is copied to its K places while the next is fetched.
+Each core has a contiguous block of tokens. It counts its slots per expert (vector), leaves the counts in a workspace,
+and after all cores have, starts every expert at: slots of lower experts, plus slots of the same expert on earlier
+cores. Then positions follow one by one, and each row is copied to its K places while the next is fetched.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Permute:
 
 
 def permute_kernel(name: str, caps: Capacities, p: Permute) -> Kernel:
-    """x, experts, counts, and a workspace [cores, E] i32, to rows [T*K, H] and positions [T, K] i32; argument tokens T."""
+    """x, experts, counts and a workspace [cores, E] i32 to rows [T*K, H] and positions [T, K] i32; argument: tokens T."""
     k = KernelBuilder(name, "aiv", caps)
     tokens = k.arg("tokens", 0, p.most_tokens)
     x = k.gm("x", p.dtype, (tokens, p.hidden), "in")
@@ -53,8 +53,18 @@ def permute_kernel(name: str, caps: Capacities, p: Permute) -> Kernel:
 
 
 class _Body:
-    def __init__(self, k: KernelBuilder, p: Permute, tokens: Scalar, x: GmTensor, experts: GmTensor, counts: GmTensor,
-                 work: GmTensor, rows: GmTensor, positions: GmTensor):  # fmt: skip
+    def __init__(
+        self,
+        k: KernelBuilder,
+        p: Permute,
+        tokens: Scalar,
+        x: GmTensor,
+        experts: GmTensor,
+        counts: GmTensor,
+        work: GmTensor,
+        rows: GmTensor,
+        positions: GmTensor,
+    ):
         self.k, self.p, self.tokens = k, p, tokens
         self.x, self.experts, self.counts, self.work = x, experts, counts, work
         self.rows, self.positions = rows, positions
@@ -100,12 +110,36 @@ class _Body:
             k.cast(ids32[0], ids[ping], align(n, BLOCK), "RINT")
             k.v("Brcb", blocks[0], ids32[0], repeatTime=ceildiv(n, BLOCK), dstBlkStride=1, dstRepStride=BLOCK)
             with k.loop("j", 0, self.lanes, LANES) as j:
-                k.v("Sub.rep", apart[0], lane[0][j], blocks[0], mask=LANES, repeatTime=n, dstBlkStride=1, src0BlkStride=1,
-                    src1BlkStride=0, dstRepStride=BLOCK, src0RepStride=0, src1RepStride=1)  # fmt: skip
+                k.v(
+                    "Sub.rep",
+                    apart[0],
+                    lane[0][j],
+                    blocks[0],
+                    mask=LANES,
+                    repeatTime=n,
+                    dstBlkStride=1,
+                    src0BlkStride=1,
+                    src1BlkStride=0,
+                    dstRepStride=BLOCK,
+                    src0RepStride=0,
+                    src1RepStride=1,
+                )
                 k.v("Abs", apart[0], apart[0], count=n * LANES)
                 k.v("Mins", apart[0], apart[0], scalar=1.0, count=n * LANES)
-                k.v("Add.rep", misses[0][j], apart[0], misses[0][j], mask=LANES, repeatTime=n, dstBlkStride=1,
-                    src0BlkStride=1, src1BlkStride=1, dstRepStride=0, src0RepStride=BLOCK, src1RepStride=0)  # fmt: skip
+                k.v(
+                    "Add.rep",
+                    misses[0][j],
+                    apart[0],
+                    misses[0][j],
+                    mask=LANES,
+                    repeatTime=n,
+                    dstBlkStride=1,
+                    src0BlkStride=1,
+                    src1BlkStride=1,
+                    dstRepStride=0,
+                    src0RepStride=BLOCK,
+                    src1RepStride=0,
+                )
         k.v("Muls", misses[0], misses[0], scalar=-1.0, count=self.lanes)
         k.v("Adds", misses[0], misses[0], scalar=slots, count=self.lanes)
         k.cast(found[0], misses[0], self.lanes, "RINT")
@@ -140,8 +174,20 @@ class _Body:
         """Adds ``n`` rows of the table; a row longer than a repeat stride reaches is taken row by row."""
         k, stride = self.k, self.width // BLOCK
         if stride <= MAX_REPEAT:
-            k.v("Add.rep", to, rows, to, mask=mask, repeatTime=n, dstBlkStride=1, src0BlkStride=1, src1BlkStride=1,
-                dstRepStride=0, src0RepStride=stride, src1RepStride=0)  # fmt: skip
+            k.v(
+                "Add.rep",
+                to,
+                rows,
+                to,
+                mask=mask,
+                repeatTime=n,
+                dstBlkStride=1,
+                src0BlkStride=1,
+                src1BlkStride=1,
+                dstRepStride=0,
+                src0RepStride=stride,
+                src1RepStride=0,
+            )
             return
         with k.loop("r", 0, n) as r:
             k.v("Add", to, rows[r * self.width], to, count=mask)

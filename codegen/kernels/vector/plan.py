@@ -27,7 +27,7 @@ def pool_of(v: Val) -> Pool:
 
 @dataclass(frozen=True)
 class Plan:
-    """``slot`` of every value that needs one, how many slots each pool has, and where each reduction keeps its lanes."""
+    """``slot`` of every value that needs one, the slots of each pool, and where each reduction keeps its lanes."""
 
     slot: Mapping[Val, int]
     scratch: Mapping[Step, int]
@@ -58,9 +58,7 @@ def make_plan(steps: Sequence[Step], fixed: frozenset[Val], keep: frozenset[Val]
         return len(have) - 1
 
     for i, s in enumerate(steps):
-        dying = [
-            v for v in dict.fromkeys(s.reads()) if v in slot and last[v] == i and v not in keep and v not in fixed
-        ]
+        dying = [v for v in dict.fromkeys(s.reads()) if v in slot and last[v] == i and v not in keep and v not in fixed]
         reusable = [v for v in dying if pool_of(v) == pool_of(s.dst) and s.name not in NOT_IN_PLACE]
         if s.dst not in fixed:
             if reusable:

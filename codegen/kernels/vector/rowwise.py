@@ -20,7 +20,7 @@ from moec.codegen.kernels.vector.assemble import (
 from moec.codegen.kernels.vector.plan import Plan, bits_of
 from moec.codegen.kernels.vector.tile import LANES, MAX_REPEAT, Tile
 from moec.codegen.kernels.vector.values import Val
-from moec.codegen.scalar import Expr, Scalar, align, binary, ceildiv, smin
+from moec.codegen.scalar import Scalar, Var, align, binary, ceildiv, smin
 
 NARROW_PITCH = 1024
 """Rows up to this many elements are worked on downwards (64 columns of all rows at once), longer ones along."""
@@ -89,10 +89,14 @@ def _row_bytes(job: Job, plan: Plan, pitch: int) -> int:
 def _rows_of_tiles(job: Job) -> list[Val]:
     """Row inputs that tiles read as they are; the others are only needed while the rows are prepared."""
     steps = job.steps
-    return [s.value for s in job.sources if s.value.form == "row" and any(s.value in t.srcs for t in steps if t.dst.form != "row")]
+    return [
+        s.value
+        for s in job.sources
+        if s.value.form == "row" and any(s.value in t.srcs for t in steps if t.dst.form != "row")
+    ]
 
 
-def emit_rows(job: Job, fit: Fit, scalars: Mapping[Val, Expr]) -> None:
+def emit_rows(job: Job, fit: Fit, scalars: Mapping[Val, Var]) -> None:
     """The kernel's body: rows prepared once, then tile by tile."""
     k = job.k
     cap = -(-fit.rows // COLS_ALIGN) * COLS_ALIGN
@@ -104,9 +108,18 @@ def emit_rows(job: Job, fit: Fit, scalars: Mapping[Val, Expr]) -> None:
     def tile(rows: Scalar, slot: Scalar) -> Tile:
         count = binary("*", rows, fit.pitch)
         return Tile(
-            k, rows, job.cols, fit.pitch, fit.pitch, count, align(rows, COLS_ALIGN), fit.narrow, frame.place(slot),
-            lambda v: scalars[v], frame.scratch,
-        )  # fmt: skip
+            k,
+            rows,
+            job.cols,
+            fit.pitch,
+            fit.pitch,
+            count,
+            align(rows, COLS_ALIGN),
+            fit.narrow,
+            frame.place(slot),
+            lambda v: scalars[v],
+            frame.scratch,
+        )
 
     _prepare_rows(job, frame, fit, tile(1, 0))
     frame.add_inputs(ALL_FORMS, 2)

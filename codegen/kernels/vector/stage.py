@@ -1,4 +1,4 @@
-"""Vector programs inside a hand-written kernel: given values have their places, the others share buffers with other stages."""
+"""Vector programs inside a hand-written kernel: given values have their places, others share buffers between stages."""
 
 from __future__ import annotations
 
@@ -33,8 +33,15 @@ class Scratch:
 class Stage:
     """One vector program over up to ``rows`` rows of ``pitch`` columns, ``cols`` of them valid."""
 
-    def __init__(self, scratch: Scratch, values: Values, places: Mapping[Val, Buffer | LocalRef], rows: int, cols: int,
-                 pitch: int):  # fmt: skip
+    def __init__(
+        self,
+        scratch: Scratch,
+        values: Values,
+        places: Mapping[Val, Buffer | LocalRef],
+        rows: int,
+        cols: int,
+        pitch: int,
+    ):
         self.k, self.values, self.places = scratch.k, values, dict(places)
         self.cols, self.pitch = cols, pitch
         self.steps: Sequence[Step] = values.live_steps()
@@ -72,9 +79,18 @@ class Stage:
             raise ValueError("a stage reads no scalars of device memory")
 
         tile = Tile(
-            self.k, rows, self.cols, self.pitch, self.pitch, binary("*", rows, self.pitch), align(rows, LANES), True, place,
-            no_scalars, lambda s: self.folds[s],
-        )  # fmt: skip
+            self.k,
+            rows,
+            self.cols,
+            self.pitch,
+            self.pitch,
+            binary("*", rows, self.pitch),
+            align(rows, LANES),
+            True,
+            place,
+            no_scalars,
+            lambda s: self.folds[s],
+        )
         for s in self.steps:
             tile.emit(s)
 

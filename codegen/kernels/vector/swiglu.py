@@ -14,7 +14,7 @@ from moec.codegen.kernels.vector.values import Val, Values
 
 @dataclass(frozen=True)
 class Activation:
-    """``glu``: none (act alone), chunked (gate is the first half of a row) or interleaved (gate is its even columns)."""
+    """``glu``: none (act alone), chunked (gate is a row's first half) or interleaved (gate is its even columns)."""
 
     activation: str
     glu: str
@@ -23,7 +23,9 @@ class Activation:
     up_offset: float = 0.0
 
 
-def swiglu_kernel(name: str, caps: Capacities, width: int, dtype: str, a: Activation, most_rows: int = 2**31 - 1) -> Kernel:
+def swiglu_kernel(
+    name: str, caps: Capacities, width: int, dtype: str, a: Activation, most_rows: int = 2**31 - 1
+) -> Kernel:
     """h [S, width or 2 width] to y [S, width]; S is the run-time argument ``rows``."""
     k = KernelBuilder(name, "aiv", caps)
     rows = k.arg("rows", 0, most_rows)

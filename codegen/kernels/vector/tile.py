@@ -1,7 +1,7 @@
 """Emits the steps of a vector program on one tile: each step as few instructions as the layout allows.
 
-A tile is ``rows`` rows of ``cols`` columns, rows ``pitch`` elements apart in every full buffer. Work of one form runs over
-everything at once. Work that mixes forms runs in one of two ways: *narrow* tiles take 64 columns of all rows in one
+A tile is ``rows`` rows of ``cols`` columns, rows ``pitch`` elements apart in every full buffer. Work of one form runs
+over everything at once. Work that mixes forms runs in one of two ways: *narrow* tiles take 64 columns of all rows in one
 instruction (the repeat goes down the rows), *wide* ones take a whole row (the repeat goes along it); strides of 0 read the
 row or the col's block again.
 """
@@ -52,11 +52,23 @@ class Tile:
     def emit(self, s: Step) -> None:
         """One step of the program."""
         special = {
-            "Cast": self._cast, "Duplicate": self._duplicate, "Spread": self._spread, "Brcb": self._brcb,
-            "RowSum": self._reduce, "RowMax": self._reduce, "RowMin": self._reduce, "Compare": self._compare,
-            "CompareScalar": self._compare, "Select": self._select, "SelectScalar": self._select, "And": self._logic,
-            "Or": self._logic, "Not": self._logic, "Even": self._gather, "Odd": self._gather,
-        }.get(s.name)  # fmt: skip
+            "Cast": self._cast,
+            "Duplicate": self._duplicate,
+            "Spread": self._spread,
+            "Brcb": self._brcb,
+            "RowSum": self._reduce,
+            "RowMax": self._reduce,
+            "RowMin": self._reduce,
+            "Compare": self._compare,
+            "CompareScalar": self._compare,
+            "Select": self._select,
+            "SelectScalar": self._select,
+            "And": self._logic,
+            "Or": self._logic,
+            "Not": self._logic,
+            "Even": self._gather,
+            "Odd": self._gather,
+        }.get(s.name)
         if special:
             special(s)
         elif any(v.form != s.dst.form for v in s.srcs):
@@ -110,9 +122,17 @@ class Tile:
     def _gather(self, s: Step) -> None:
         """Every second element of a tile twice as wide."""
         self.k.v(
-            "GatherMask", self.place(s.dst), self.place(s.srcs[0]), pattern=1 if s.name == "Even" else 2, reduceMode=True,
-            mask=self.elements(s.srcs[0]), src0BlockStride=1, repeatTimes=1, src0RepeatStride=0, src1RepeatStride=0,
-        )  # fmt: skip
+            "GatherMask",
+            self.place(s.dst),
+            self.place(s.srcs[0]),
+            pattern=1 if s.name == "Even" else 2,
+            reduceMode=True,
+            mask=self.elements(s.srcs[0]),
+            src0BlockStride=1,
+            repeatTimes=1,
+            src0RepeatStride=0,
+            src1RepeatStride=0,
+        )
 
     # -- forms against one another
 
@@ -127,7 +147,7 @@ class Tile:
             yield j, LANES if whole else smin(LANES, width - j)
 
     def walk(self, width: Scalar, emit: Callable[[Scalar, Scalar, Scalar, Scalar, bool], None]) -> None:
-        """Calls emit(row, column, mask, repeat, down) to cover ``width`` columns of every row; ``down``: along the rows."""
+        """Calls emit(row, column, mask, repeat, down) until ``width`` columns of every row are covered."""
         if self.narrow:
             with self._chunks(width) as (j, mask):
                 emit(0, j, mask, self.rows, True)
@@ -173,9 +193,17 @@ class Tile:
             (db, dr), (ab, ar), (bb, br) = (self.strides(v, down) for v in (s.dst, *s.srcs))
             refs = [self.part(v, r, j) for v in (s.dst, *s.srcs)]
             self.k.v(
-                f"{s.name}.rep", *refs, mask=mask, repeatTime=repeat, dstBlkStride=db, src0BlkStride=ab, src1BlkStride=bb,
-                dstRepStride=dr, src0RepStride=ar, src1RepStride=br,
-            )  # fmt: skip
+                f"{s.name}.rep",
+                *refs,
+                mask=mask,
+                repeatTime=repeat,
+                dstBlkStride=db,
+                src0BlkStride=ab,
+                src1BlkStride=bb,
+                dstRepStride=dr,
+                src0RepStride=ar,
+                src1RepStride=br,
+            )
 
         self.walk(self.width, emit)
 
@@ -191,17 +219,28 @@ class Tile:
         def emit(r: Scalar, j: Scalar, mask: Scalar, repeat: Scalar, down: bool) -> None:
             (db, dr), (sb, sr) = self.strides(s.dst, down), self.strides(s.srcs[0], down)
             self.k.v(
-                "Copy", self.part(s.dst, r, j), self.part(s.srcs[0], r, j), mask=mask, repeatTime=repeat, dstStride=db,
-                srcStride=sb, dstRepeatSize=dr, srcRepeatSize=sr,
-            )  # fmt: skip
+                "Copy",
+                self.part(s.dst, r, j),
+                self.part(s.srcs[0], r, j),
+                mask=mask,
+                repeatTime=repeat,
+                dstStride=db,
+                srcStride=sb,
+                dstRepeatSize=dr,
+                srcRepeatSize=sr,
+            )
 
         self.walk(self.width, emit)
 
     def _brcb(self, s: Step) -> None:
         self.k.v(
-            "Brcb", self.place(s.dst), self.place(s.srcs[0]), repeatTime=ceildiv(self.rows, BLOCK), dstBlkStride=1,
+            "Brcb",
+            self.place(s.dst),
+            self.place(s.srcs[0]),
+            repeatTime=ceildiv(self.rows, BLOCK),
+            dstBlkStride=1,
             dstRepStride=BLOCK,
-        )  # fmt: skip
+        )
 
     # -- reductions along the row
 
@@ -224,7 +263,7 @@ class Tile:
         )
 
     def _fold_narrow(self, kind: str, acc: LocalRef, src: Val) -> None:
-        """acc[row, 64] = the row's runs of 64 columns combined; the first run is copied, ragged runs touch their lanes only."""
+        """acc[row, 64] = the row's runs of 64 columns combined; a ragged run touches its own lanes only."""
         assert isinstance(self.cols, int)
         x, row = self.place(src), self.pitch // BLOCK
         strides: dict[str, ParamValue] = {
@@ -236,20 +275,41 @@ class Tile:
         start = LANES
         if self.cols >= 2 * LANES:
             self.k.v(
-                f"{FOLD[kind]}.rep", acc, x, x[LANES], mask=LANES, repeatTime=self.rows, **strides, src0RepStride=row,
+                f"{FOLD[kind]}.rep",
+                acc,
+                x,
+                x[LANES],
+                mask=LANES,
+                repeatTime=self.rows,
+                **strides,
+                src0RepStride=row,
                 src1RepStride=row,
-            )  # fmt: skip
+            )
             start = 2 * LANES
         else:
             self.k.v(
-                "Copy", acc, x, mask=LANES, repeatTime=self.rows, dstStride=1, srcStride=1, dstRepeatSize=BLOCK,
+                "Copy",
+                acc,
+                x,
+                mask=LANES,
+                repeatTime=self.rows,
+                dstStride=1,
+                srcStride=1,
+                dstRepeatSize=BLOCK,
                 srcRepeatSize=row,
-            )  # fmt: skip
+            )
         for j in range(start, self.cols, LANES):
             self.k.v(
-                f"{FOLD[kind]}.rep", acc, acc, x[j], mask=min(LANES, self.cols - j), repeatTime=self.rows, **strides,
-                src0RepStride=BLOCK, src1RepStride=row,
-            )  # fmt: skip
+                f"{FOLD[kind]}.rep",
+                acc,
+                acc,
+                x[j],
+                mask=min(LANES, self.cols - j),
+                repeatTime=self.rows,
+                **strides,
+                src0RepStride=BLOCK,
+                src1RepStride=row,
+            )
 
     def _fold_wide(self, kind: str, acc: LocalRef, src: Val) -> None:
         """acc[row, 64], every row folded by one instruction that accumulates into the same 64 lanes."""
@@ -266,8 +326,18 @@ class Tile:
         def emit(r: Scalar, j: Scalar, mask: Scalar, repeat: Scalar, down: bool) -> None:
             to = acc[binary("*", r, LANES)]
             self.k.v(
-                f"{FOLD[kind]}.rep", to, self.part(src, r, j), to, mask=mask, repeatTime=repeat, dstBlkStride=1,
-                src0BlkStride=1, src1BlkStride=1, dstRepStride=0, src0RepStride=BLOCK, src1RepStride=0,
-            )  # fmt: skip
+                f"{FOLD[kind]}.rep",
+                to,
+                self.part(src, r, j),
+                to,
+                mask=mask,
+                repeatTime=repeat,
+                dstBlkStride=1,
+                src0BlkStride=1,
+                src1BlkStride=1,
+                dstRepStride=0,
+                src0RepStride=BLOCK,
+                src1RepStride=0,
+            )
 
         self.walk(self.cols, emit)

@@ -93,11 +93,22 @@ class Sorter:
                     lengths = [n for _, n in merge]
                     lists += [lists[-1]] * (WAYS - len(merge))
                     lengths += [0] * (WAYS - len(merge))
-                    k.v("MrgSort", to[r * (2 * to_pitch) + 2 * out], *lists, length1=lengths[0], length2=lengths[1],
-                        length3=lengths[2], length4=lengths[3], validBit=2 ** len(merge) - 1, repeatTimes=1)  # fmt: skip
+                    k.v(
+                        "MrgSort",
+                        to[r * (2 * to_pitch) + 2 * out],
+                        *lists,
+                        length1=lengths[0],
+                        length2=lengths[1],
+                        length3=lengths[2],
+                        length4=lengths[3],
+                        validBit=2 ** len(merge) - 1,
+                        repeatTimes=1,
+                    )
 
 
-def offset_table(k: KernelBuilder, name: str, rows: int, columns: int, row_step: int, last: int, column_step: int) -> LocalRef:
+def offset_table(
+    k: KernelBuilder, name: str, rows: int, columns: int, row_step: int, last: int, column_step: int
+) -> LocalRef:
     """u32 [rows, columns]: r * row_step + min(c, last) * column_step; ``columns`` is a power of two. For Gather."""
     count = rows * columns
     table = k.ub(name, "i32", count)
@@ -123,6 +134,8 @@ def offset_table(k: KernelBuilder, name: str, rows: int, columns: int, row_step:
     return table[0].cast("u32")
 
 
-def gather(k: KernelBuilder, dst: LocalRef, src: LocalRef, offsets: LocalRef, count: Scalar, src_bytes: int, base: int = 0) -> None:
+def gather(
+    k: KernelBuilder, dst: LocalRef, src: LocalRef, offsets: LocalRef, count: Scalar, src_bytes: int, base: int = 0
+) -> None:
     """dst[i] = the element at byte ``base + offsets[i]`` of src."""
     k.v("Gather", dst, src, offsets, base=base, count=count, srcBytes=src_bytes)

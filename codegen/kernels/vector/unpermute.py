@@ -45,8 +45,16 @@ def unpermute_kernel(name: str, caps: Capacities, u: Unpermute) -> Kernel:
 class _Body:
     """The kernel's loops: tiles of tokens, tokens, runs of columns, the K rows of a token."""
 
-    def __init__(self, k: KernelBuilder, u: Unpermute, tokens: Scalar, rows: GmTensor, positions: GmTensor,
-                 weights: GmTensor | None, y: GmTensor):  # fmt: skip
+    def __init__(
+        self,
+        k: KernelBuilder,
+        u: Unpermute,
+        tokens: Scalar,
+        rows: GmTensor,
+        positions: GmTensor,
+        weights: GmTensor | None,
+        y: GmTensor,
+    ):
         self.k, self.u, self.tokens = k, u, tokens
         self.rows, self.positions, self.weights, self.y = rows, positions, weights, y
         per = TOKENS * u.top_k

@@ -1,7 +1,7 @@
 """A vector program: what to compute on one tile of rows, as values in single assignment, before buffers are chosen.
 
-A tile is R rows of C columns. A value has a form: ``full`` (one element a row and column), ``row`` (one a column, the same
-for every row), ``col`` (one a row), ``block`` (a col with each element filling 32 bytes, which is how the vector unit
+A tile is R rows of C columns. A value has a form: ``full`` (one element a row and column), ``row`` (one a column, the
+same for every row), ``col`` (one a row), ``block`` (a col with each element filling 32 bytes, which is how the vector unit
 reads it against whole rows) or ``one`` (a scalar read from device memory). ``dtype`` is a kernel IR dtype or ``bits``
 (one bit an element, what comparisons give).
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Union
 
 import numpy as np
 
@@ -37,10 +36,10 @@ class Scaled:
     factor: float = 1.0
 
 
-Number = Union[float, int, Expr]
+Number = float | int | Expr
 """A number known when the kernel is built, or a run-time scalar of it."""
-Operand = Union[Val, Number]
-Literal = Union[Number, Scaled]
+Operand = Val | Number
+Literal = Number | Scaled
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,7 +97,7 @@ class Values:
         return self.emit("Duplicate", like.form if like.form != "block" else "full", dtype, scalar=by)
 
     def cast(self, x: Val, dtype: str, mode: str = "") -> Val:
-        """``x`` in another dtype; ``mode`` of the vendor's RoundMode, default exact or to nearest even. ``x`` if same."""
+        """``x`` in another dtype (``x`` if same); ``mode`` of the vendor's RoundMode, default exact or nearest even."""
         if x.dtype == dtype and not mode:
             return x
         return self.emit("Cast", x.form, dtype, x, mode=mode)

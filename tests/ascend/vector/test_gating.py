@@ -2,39 +2,77 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from vector_run import ORDERS, Layer, numbers
 
-DEEPSEEK = dict(
-    score="sigmoid", score_order="before_topk", groups=8, group_top_k=4, group_score="sum2", group_mask="zero",
-    renormalize=True, renormalize_eps=1e-20, scale=2.5,
-)  # fmt: skip
-PLAIN = dict(
-    score="softmax", score_order="before_topk", groups=1, group_top_k=1, group_score="none", group_mask="none",
-    renormalize=True, renormalize_eps=0.0, scale=1.0,
-)  # fmt: skip
-CASES = {
+Case = dict[str, object]
+
+DEEPSEEK: Case = {
+    "score": "sigmoid",
+    "score_order": "before_topk",
+    "groups": 8,
+    "group_top_k": 4,
+    "group_score": "sum2",
+    "group_mask": "zero",
+    "renormalize": True,
+    "renormalize_eps": 1e-20,
+    "scale": 2.5,
+}
+PLAIN: Case = {
+    "score": "softmax",
+    "score_order": "before_topk",
+    "groups": 1,
+    "group_top_k": 1,
+    "group_score": "none",
+    "group_mask": "none",
+    "renormalize": True,
+    "renormalize_eps": 0.0,
+    "scale": 1.0,
+}
+CASES: dict[str, Case] = {
     "mixtral": dict(PLAIN, experts=8, top_k=2, dtype="f32", weights="f32"),
     "qwen3_bf16": dict(PLAIN, experts=128, top_k=8, dtype="bf16", weights="bf16"),
-    "gpt_oss": dict(PLAIN, experts=32, top_k=4, dtype="f32", weights="f32", score_order="after_topk", renormalize=False),
+    "gpt_oss": dict(
+        PLAIN, experts=32, top_k=4, dtype="f32", weights="f32", score_order="after_topk", renormalize=False
+    ),
     "deepseek_v3": dict(DEEPSEEK, experts=256, top_k=8, dtype="f32", weights="f32", bias="f32"),
-    "deepseek_v2": dict(PLAIN, experts=40, top_k=6, dtype="f32", weights="f32", groups=4, group_top_k=2, group_score="max",
-                        group_mask="zero", renormalize=False, scale=16.0),
-    "odd_f16": dict(PLAIN, experts=7, top_k=3, dtype="f16", weights="f16", score="sigmoid", score_order="after_topk", bias="f16"),
-    "odd_groups": dict(DEEPSEEK, experts=30, top_k=5, dtype="bf16", weights="f32", groups=3, group_top_k=2,
-                       group_mask="minus_inf", bias="bf16"),
+    "deepseek_v2": dict(
+        PLAIN,
+        experts=40,
+        top_k=6,
+        dtype="f32",
+        weights="f32",
+        groups=4,
+        group_top_k=2,
+        group_score="max",
+        group_mask="zero",
+        renormalize=False,
+        scale=16.0,
+    ),
+    "odd_f16": dict(
+        PLAIN, experts=7, top_k=3, dtype="f16", weights="f16", score="sigmoid", score_order="after_topk", bias="f16"
+    ),
+    "odd_groups": dict(
+        DEEPSEEK,
+        experts=30,
+        top_k=5,
+        dtype="bf16",
+        weights="f32",
+        groups=3,
+        group_top_k=2,
+        group_mask="minus_inf",
+        bias="bf16",
+    ),
     "wide": dict(PLAIN, experts=321, top_k=16, dtype="f32", weights="f32"),
     "all_of_one": dict(PLAIN, experts=1, top_k=1, dtype="f32", weights="f32"),
-}  # fmt: skip
+}
 
 
 FLAGS = {True: "true", False: "false"}
 
 
-def node(i: int, c: dict[str, object]) -> str:
+def node(i: int, c: Case) -> str:
     e, k = c["experts"], c["top_k"]
     attrs = ", ".join(f'{n} = "{c[n]}"' for n in ("score", "score_order", "group_score", "group_mask"))
     attrs += ", ".join(["", *(f"{n} = {c[n]}" for n in ("top_k", "groups", "group_top_k"))])
@@ -44,7 +82,7 @@ def node(i: int, c: dict[str, object]) -> str:
     return f"  %w{i}, %e{i}, %c{i} = gating(%x{i}, {bias}) {{{attrs}}} : {c['weights']}[T, {k}], i32[T, {k}], i32[{e}]"
 
 
-def text(cases: list[dict[str, object]]) -> str:
+def text(cases: list[Case]) -> str:
     """One module with a gating node a case; all see the same number of tokens."""
     given, made, returned = [], [], []
     for i, c in enumerate(cases):
@@ -59,7 +97,7 @@ def text(cases: list[dict[str, object]]) -> str:
     )
 
 
-def inputs(rng: np.random.Generator, cases: list[dict[str, object]], tokens: int) -> dict[str, np.ndarray]:
+def inputs(rng: np.random.Generator, cases: list[Case], tokens: int) -> dict[str, np.ndarray]:
     out = {}
     for i, c in enumerate(cases):
         out[f"x{i}"] = numbers(rng, (tokens, int(str(c["experts"]))), str(c["dtype"]), 2.0)
@@ -68,7 +106,7 @@ def inputs(rng: np.random.Generator, cases: list[dict[str, object]], tokens: int
     return out
 
 
-def check(layer: Layer, cases: dict[str, dict[str, object]], arrays: dict[str, np.ndarray], **environment: str) -> None:
+def check(layer: Layer, cases: dict[str, Case], arrays: dict[str, np.ndarray], **environment: str) -> None:
     got, want = layer.run(arrays, **environment), layer.reference(arrays)
     for i, (name, c) in enumerate(cases.items()):
         np.testing.assert_array_equal(got[f"experts{i}"], want[f"experts{i}"], name)
