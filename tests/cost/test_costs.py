@@ -106,6 +106,14 @@ def test_copies(path: str, args: tuple[int, ...], cost: CopyCost) -> None:
     assert copy_cost(B1, path, *args) == cost
 
 
+@pytest.mark.parametrize("row", [32, 128, 512, 4096])
+def test_rows_without_gaps_are_one_row(row: int) -> None:
+    """They move as many bytes as one row of their length, however short each is."""
+    whole = copy_cost(B1, "GM->L1", 64 * row)
+    assert whole.moved >= 64 * row
+    assert copy_cost(B1, "GM->L1", 64 * row, rows=64, row_bytes=row, pitch=row) == whole
+
+
 @pytest.mark.parametrize(
     ("op", "source", "result", "repeats", "conflict", "cycles"),
     [

@@ -61,7 +61,7 @@ def copy_cost(
     get = f"paths.{path}."
     row_bytes, pitch = row_bytes or nbytes, pitch or row_bytes or nbytes
     if pitch == row_bytes:
-        rows = min(rows, 1)
+        rows, row_bytes, pitch = min(rows, 1), nbytes, nbytes
     issue, latency = machine[get + "issue"], int(machine[get + "latency"])
     if nbytes <= 0:
         return CopyCost(math.ceil(issue), latency, 0)
