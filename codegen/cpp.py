@@ -32,7 +32,7 @@ from moec.codegen.kernel_ir import (
     SyncAll,
     WaitFlag,
 )
-from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Scalar, Var, dtype_of
+from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Scalar, Var, dtype_of, known_factor
 
 CPP_CORE = {"idx": "GetBlockIdx()", "num": "GetBlockNum()", "sub": "GetSubBlockIdx()"}
 LEVEL = {"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
@@ -64,7 +64,7 @@ def is_pad(s: Instr) -> bool:
     length = params["blockLen"]
     if "isPad" in params:
         return params["isPad"] is not False
-    return not (isinstance(length, int) and length % 32 == 0)
+    return not isinstance(length, Scalar) or known_factor(length) % 32 != 0
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 Number = int | float
@@ -220,6 +221,20 @@ def dtype_of(s: Scalar) -> str:
             return "i64"
         return "f32" if "f32" in (dtype_of(s.a), dtype_of(s.b)) else "i64"
     return "i64"
+
+
+def known_factor(s: Scalar) -> int:
+    """A number that divides ``s`` whatever its variables are (0 only for the literal 0)."""
+    if isinstance(s, int):
+        return abs(s)
+    if isinstance(s, Choose):
+        return gcd(known_factor(s.a), known_factor(s.b))
+    if isinstance(s, Bin):
+        if s.op == "*":
+            return known_factor(s.a) * known_factor(s.b)
+        if s.op in ("+", "-", "min", "max", "%"):
+            return gcd(known_factor(s.a), known_factor(s.b))
+    return 1
 
 
 @dataclass(frozen=True, slots=True)
