@@ -306,11 +306,14 @@ def _blamed(failure: Diagnosis, blame: str) -> CheckFailed:
     return CheckFailed([Problem(f"{blame}: {p.what}", p.where, p.todo) for p in failure.problems])
 
 
-DEFAULT_PIPELINE = "canonicalise,fold,canonicalise,cse,dce,recover-moe,expand-moe,fuse-gating,fuse-vector,dce"
+DEFAULT_PIPELINE = (
+    "canonicalise,fold,canonicalise,cse,dce,recover-moe,expand-moe,fuse-gating,fuse-vector,inline,fold,dce"
+)
 """What ``moec compile`` runs.
 
 Transposes go into products before ``fold`` would lay weights out for them; folded constants may let more rules match;
-recovery reads the one canonical spelling; what it leaves of a router is gathered by ``fuse-gating``; fusion comes last.
+recovery reads the one canonical spelling; what it leaves of a router is gathered by ``fuse-gating``. All this is done
+once for a layer that is repeated; then its calls are taken apart, and ``fold`` lays out the weights of each copy.
 """
 
 

@@ -96,7 +96,7 @@ class Fold(Pass):
             name = f"{stem}{count}"
         names.add(name)
         attrs = {"name": name, "dtype": data.dtype, "shape": data.shape, "data": data}
-        origin = merged_origin([node, *parts], "fold")
+        origin = merged_origin([node], "fold")
         made = graph.insert(make_node("weight", [], attrs, origin), node)
         made.result.name = node.result.name
         node.result.replace_with(made.result)

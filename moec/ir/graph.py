@@ -43,13 +43,16 @@ NOWHERE = Origin()
 
 def merged_origin(nodes: Iterable[Node], rewrite: str) -> Origin:
     """The provenance of a node that ``rewrite`` made out of ``nodes``: every source once, in order, and the rewrite."""
-    sources: dict[Source, None] = {}
+    apart: dict[int, tuple[Source, ...]] = {}
     rewrites: dict[str, None] = {}
     for node in nodes:
-        sources.update(dict.fromkeys(node.origin.sources))
+        if node.origin.sources:
+            apart[id(node.origin.sources)] = node.origin.sources
         rewrites.update(dict.fromkeys(node.origin.rewrites))
     rewrites[rewrite] = None
-    return Origin(tuple(sources), tuple(rewrites))
+    found = list(apart.values())
+    sources = found[0] if len(found) == 1 else tuple(dict.fromkeys(s for each in found for s in each))
+    return Origin(sources, tuple(rewrites))
 
 
 class Value:

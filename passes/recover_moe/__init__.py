@@ -24,7 +24,7 @@ from moec.passes.recover_moe.contents import Abstract, Combined, Expert, Route, 
 from moec.passes.recover_moe.ffn import NoExpert
 from moec.passes.recover_moe.interpret import OUTSIDE, UNKNOWN, Interpreter
 from moec.passes.recover_moe.router import NoRouter, Router, find_router
-from moec.passes.recover_moe.static import Statics
+from moec.passes.recover_moe.static import Statics, weight_parameters
 from moec.passes.recover_moe.witness import Mismatch, check, region
 
 _RULES = (index_rules, move_rules, row_rules)
@@ -44,9 +44,10 @@ class RecoverMoE(Pass):
     def run(self, module: Module, context: Context) -> Result:
         result = Result()
         number = 0
+        parameters = weight_parameters(module)
         for graph in module.functions.values():
             order = {n: i for i, n in enumerate(graph)}
-            statics = Statics()
+            statics = Statics(parameters)
             for topk in [n for n in graph if n.op == "topk"]:
                 if topk.graph is not graph:
                     continue
@@ -75,7 +76,7 @@ class _Attempt:
             y, combined = self._find()
             blame = [y.producer] if y.producer is not None else blame
             block = assembled(self.router, combined, self.statics)
-            nodes = region([y], self.x, self.order)
+            nodes = region([y], self.x, self.order, self.statics.parameters)
             check(nodes, y, self.x, block, self.module.symbols)
         except _NotFound as missing:
             result.miss(RecoverMoE.name, str(missing), missing.nodes or blame, self.graph)

@@ -3,12 +3,13 @@ reads yet."""
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
 
 from moec.ir.data import TensorData, derive
-from moec.ir.graph import Value
+from moec.ir.graph import Module, Value
 from moec.ir.types import DType
 from moec.ops.build import Builder
 from moec.passes.recover_moe.axes import feature, repeated
@@ -39,15 +40,28 @@ class Ref:
         if self.data is not None:
             made = b.weight(name=name, dtype=self.dtype, shape=self.shape, data=self.data)
         elif self.value is not None:
-            node = self.value.producer
-            assert node is not None
-            made = self.value if node.graph is b.graph else b.weight(**node.attrs)
+            made = self._leaf(b, self.value)
         else:
             parts = [p.build(b, f"{name}.{i}") for i, p in enumerate(self.parts)]
             if self.how == "stack":
                 parts = [b.reshape(p, shape=(1, *p.type.dims)) for p in parts]
             made = getattr(b, _OPS[self.how])(*parts, **({"axis": 0} if self.how == "stack" else self.params))
         return made
+
+    def _leaf(self, b: Builder, value: Value) -> Value:
+        """A weight without contents, or a parameter of a function; in another graph, a weight that stands for it."""
+        node = value.producer
+        if node is None:
+            here = value.index < len(b.graph.inputs) and b.graph.inputs[value.index] is value
+            name = stand_in(value)
+            return value if here else b.weight(name=name, dtype=self.dtype, shape=self.shape, data=None)
+        same: Value = value if node.graph is b.graph else b.weight(**node.attrs)
+        return same
+
+
+def stand_in(parameter: Value) -> str:
+    """The name of the weight that stands for a function's parameter where the function is evaluated in part."""
+    return f"parameter {parameter.index} {parameter.name}"
 
 
 _OPS = {"stack": "concat", "concat": "concat", "transpose": "transpose", "reshape": "reshape", "slice": "slice"}
@@ -87,10 +101,25 @@ def flipped(ref: Ref) -> Ref:
     return changed("transpose", ref, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
-class Statics:
-    """References and constant contents of one graph's values, worked out when asked for."""
+def weight_parameters(module: Module) -> set[Value]:
+    """The parameters of functions that are weights at every call."""
+    called: dict[Value, bool] = {}
+    for node in module.nodes():
+        if node.op == "call":
+            for parameter, given in zip(module.functions[node.attrs["fn"]].inputs, node.operands, strict=True):
+                weight = given is not None and given.producer is not None and given.producer.op == "weight"
+                called[parameter] = called.get(parameter, True) and weight
+    return {parameter for parameter, weight in called.items() if weight}
 
-    def __init__(self) -> None:
+
+class Statics:
+    """References and constant contents of one graph's values, worked out when asked for.
+
+    ``parameters`` are the inputs of its function that stand for weights at every call.
+    """
+
+    def __init__(self, parameters: Set[Value] = frozenset()) -> None:
+        self.parameters = parameters
         self._refs: dict[Value, Ref | None] = {}
 
     def ref(self, value: Value) -> Ref | None:
@@ -102,7 +131,8 @@ class Statics:
     def _find(self, value: Value) -> Ref | None:
         node = value.producer
         if node is None:
-            return None
+            shape = [d for d in value.type.shape or () if isinstance(d, int)]
+            return Ref(tuple(shape), value.type.dtype, None, value) if value in self.parameters else None
         if node.op == "weight":
             return Ref(node.attrs["shape"], node.attrs["dtype"], node.attrs["data"], value)
         if node.op == "constant":

@@ -3,7 +3,7 @@ fp64."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from moec.ir.graph import Graph, Module, Node, Value
 from moec.ir.symbol import Bounds, evaluate, symbols_of
 from moec.ops.build import Builder
 from moec.passes.recover_moe.assemble import Block
+from moec.passes.recover_moe.static import stand_in
 
 SIZES = (3, 5, 2, 7)
 """Sizes given to the symbols of the tokens' shape, in turn."""
@@ -29,14 +30,16 @@ class Mismatch(Exception):
     """The match and the canonical node disagree, or one of them cannot be evaluated."""
 
 
-def region(outputs: list[Value], x: Value, order: Mapping[Node, int]) -> list[Node]:
+def region(
+    outputs: list[Value], x: Value, order: Mapping[Node, int], parameters: Set[Value] = frozenset()
+) -> list[Node]:
     """The nodes that compute ``outputs`` from ``x``, in execution order. Raises Mismatch where something else is
     needed."""
     found: set[Node] = set()
     stack = list(outputs)
     while stack:
         value = stack.pop()
-        if value is x:
+        if value is x or value in parameters:
             continue
         node = value.producer
         if node is None:
@@ -82,7 +85,11 @@ def _module(x: Value, symbols: dict[str, Bounds]) -> tuple[Module, Graph, Value]
 def _matched(nodes: list[Node], y: Value, x: Value, symbols: dict[str, Bounds]) -> Module:
     module, graph, tokens = _module(x, symbols)
     copies: dict[Value, Value] = {x: tokens}
+    b = Builder(graph)
     for node in nodes:
+        for v in node.operands:
+            if v is not None and v not in copies and v.producer is None:
+                copies[v] = b.weight(name=stand_in(v), dtype=v.type.dtype, shape=v.type.dims, data=None)
         operands = [None if v is None else copies[v] for v in node.operands]
         made = graph.append(node.op, operands, node.attrs, [v.type for v in node.results], node.origin)
         copies.update(zip(node.results, made.results, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx
@@ -28,15 +28,27 @@ class GraphImporter:
     is where the subgraph is imported into the same function.
     """
 
-    def __init__(self, context: Context, source: onnx.GraphProto, parent: GraphImporter | None = None):
+    def __init__(
+        self,
+        context: Context,
+        source: onnx.GraphProto,
+        parent: GraphImporter | None = None,
+        views: Sequence[NodeView] | None = None,
+    ):
         self.context, self.source, self.parent = context, source, parent
         self.problems: list[Problem] = [] if parent is None else parent.problems
         self.tensors: dict[str, Tensor | None] = {}
         """What each name stands for; None where its making failed, so that what depends on it is not reported too."""
         self.captures: dict[str, Tensor] = {}
         """Names taken from outside as inputs of this function, and what they are there."""
-        self.views = [NodeView(i, n) for i, n in enumerate(source.node)]
-        self._initializers()
+        self.views = [NodeView(i, n) for i, n in enumerate(source.node)] if views is None else views
+        """The nodes; those of ``source`` where no others are given."""
+        self.order: Sequence[NodeView] = ()
+        """The nodes in execution order."""
+        self.detour: Callable[[int], int] | None = None
+        """Asked at each position whether it imports what begins there by itself; the position behind that, or 0."""
+        if views is None:
+            self._initializers()
 
     def refuse(self, what: str, todo: str = "") -> None:
         self.problems.append(Problem(what, Where(self.context.file), todo))
@@ -88,8 +100,13 @@ class GraphImporter:
         self.problems += problems
         if any("cycle" in p.what or "defined twice" in p.what for p in problems):
             return
-        for view in in_order:
-            self._node(view)
+        self.order = in_order
+        position = 0
+        while position < len(in_order):
+            behind = self.detour(position) if self.detour is not None else 0
+            if not behind:
+                self.run_node(in_order[position])
+            position = behind or position + 1
 
     def _outside(self) -> list[str]:
         """The names that the nodes read and the graph around defines."""
@@ -99,7 +116,8 @@ class GraphImporter:
         read = dict.fromkeys(name for view in self.views for name in view.inputs)
         return [name for name in read if name in known and name not in made]
 
-    def _node(self, view: NodeView) -> None:
+    def run_node(self, view: NodeView) -> None:
+        """Import one node; a problem is collected."""
         inputs: list[Tensor | None] = []
         for name in view.inputs:
             tensor = self.lookup(name) if name else None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,8 +13,10 @@ from moec.frontend.onnx import nodes
 from moec.frontend.onnx.context import Context
 from moec.frontend.onnx.graph_import import GraphImporter
 from moec.frontend.onnx.inputs import input_types
+from moec.frontend.onnx.layers import Layers
 from moec.frontend.onnx.read import opsets, read_model
 from moec.frontend.onnx.unknown import unknown_operators
+from moec.ir.bulk import collection_paused
 from moec.ir.graph import Graph, Module
 
 __all__ = ["Imported", "import_model", "load_onnx", "nodes", "read_onnx"]
@@ -61,11 +60,12 @@ def _import(model: onnx.ModelProto, file: str, folder: Path | None) -> Imported:
     unknown = unknown_operators(model.graph, versions, file)
     if unknown:
         raise Refusal(unknown)
-    with _no_collection():
+    with collection_paused():
         module = Module()
         context = Context(module, module.add(Graph("main")), file, versions, folder)
         importer = GraphImporter(context, model.graph)
         _inputs(importer)
+        importer.detour = Layers(importer).at
         importer.run_nodes()
         outputs = importer.outputs()
     problems = importer.problems
@@ -96,18 +96,3 @@ def _inputs(importer: GraphImporter) -> None:
         importer.refuse(what)
     for info, type_ in zip(wanted, types, strict=True):
         importer.define_input(info.name, type_)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection meanwhile.
-
-    An import only makes objects that stay, and scanning them over and over costs a third of its time.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

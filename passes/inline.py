@@ -1,0 +1,108 @@
+"""Calls replaced by what they call, for stages that see one function at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from moec.ir.graph import Graph, Module, Node, Origin, Value
+from moec.ir.symbol import DEFAULT_BOUND, Dim, Expr, substitute, sym, symbols_of
+from moec.ir.types import TensorType
+from moec.passes.base import Context, Pass, Result, register_pass
+from moec.passes.dce import drop_unused_functions
+
+
+@register_pass
+class Inline(Pass):
+    """Put the nodes of called functions in the place of their calls; fused bodies and those of loops stay functions.
+
+    Sizes that data decides within a callee get a name of their own in each copy.
+    """
+
+    name = "inline"
+
+    def run(self, module: Module, context: Context) -> Result:
+        result = Result()
+        main = module.main
+        for node in main:
+            if node.op == "call":
+                for old, new in zip(node.results, _Copier(module, main, node).copy(node, node.operands), strict=True):
+                    old.replace_with(new)
+                main.erase(node)
+                result.apply("call", node.origin, main)
+        if result.changed:
+            drop_unused_functions(module, result)
+        return result
+
+
+class _Copier:
+    """Copies callees before the outermost call ``at``."""
+
+    def __init__(self, module: Module, graph: Graph, at: Node):
+        self.module, self.graph, self.at = module, graph, at
+        self.given = {s for v in graph.inputs for s in _symbols(v.type)}
+        self.origins: dict[tuple[int, int], Origin] = {}
+        """By call and callee's provenance: nodes that came from the same places go on sharing them."""
+
+    def copy(self, call: Node, operands: list[Value | None]) -> list[Value]:
+        """The results of ``call`` on ``operands``, made by copies of its callee's nodes."""
+        fn = self.module.functions[call.attrs["fn"]]
+        sizes = self.sizes(fn, operands)
+        copies: dict[Value, Value | None] = dict(zip(fn.inputs, operands, strict=True))
+        for node in fn:
+            mapped = [None if v is None else copies[v] for v in node.operands]
+            if node.op == "call":
+                made = self.copy(node, mapped)
+            else:
+                types = [_typed(v.type, sizes) for v in node.results]
+                attrs = {k: _sized(v, sizes) for k, v in node.attrs.items()}
+                made = self.graph.insert(Node(node.op, mapped, attrs, types, self.origin(call, node)), self.at).results
+                for old, new in zip(node.results, made, strict=True):
+                    new.name = old.name
+            copies.update(zip(node.results, made, strict=True))
+        return [v for v in (copies[r] for r in fn.outputs) if v is not None]
+
+    def origin(self, call: Node, node: Node) -> Origin:
+        """Where the copy of a callee's node came from: the call, then what the node came from."""
+        key = id(call), id(node.origin)
+        if key not in self.origins:
+            self.origins[key] = Origin(call.origin.sources + node.origin.sources, node.origin.rewrites)
+        return self.origins[key]
+
+    def sizes(self, fn: Graph, operands: list[Value | None]) -> Mapping[str, Dim]:
+        """The callee's own symbols: those of its parameters in the caller's sizes, the others under fresh names."""
+        found: dict[str, Dim] = {}
+        for parameter, given in zip(fn.inputs, operands, strict=True):
+            if given is not None and parameter.type.shape is not None and given.type.shape is not None:
+                for wanted, actual in zip(parameter.type.shape, given.type.shape, strict=True):
+                    if isinstance(wanted, Expr) and str(wanted).isidentifier():
+                        found.setdefault(str(wanted), actual)
+        for name in dict.fromkeys(s for node in fn for v in node.results for s in _symbols(v.type)):
+            if name not in found and name not in self.given:
+                found[name] = sym(self.fresh(name))
+        return {name: dim for name, dim in found.items() if dim != sym(name)}
+
+    def fresh(self, name: str) -> str:
+        """A symbol with the bounds of ``name`` that nothing else is called."""
+        number = 1
+        while f"{name}_{number}" in self.module.symbols:
+            number += 1
+        unique = f"{name}_{number}"
+        self.module.symbols[unique] = self.module.symbols.get(name, DEFAULT_BOUND)
+        return unique
+
+
+def _symbols(type_: TensorType) -> Iterator[str]:
+    return (s for d in type_.shape or () for s in symbols_of(d))
+
+
+def _typed(type_: TensorType, sizes: Mapping[str, Dim]) -> TensorType:
+    if not sizes or type_.shape is None:
+        return type_
+    return type_.with_shape(tuple(substitute(d, sizes) for d in type_.shape))
+
+
+def _sized(value: Any, sizes: Mapping[str, Dim]) -> Any:
+    if isinstance(value, Expr):
+        return substitute(value, sizes)
+    return tuple(_sized(v, sizes) for v in value) if isinstance(value, tuple) else value
