@@ -41,8 +41,9 @@ def estimate(
     try:
         definition = opdef(op)
         operands = _operands(shapes, dtypes)
-        plain = {name: False for name, attr in definition.attrs.items() if attr.kind == "bool"}
-        attrs = definition.complete(plain | _attributes(attributes or ()))
+        kinds = {name: attr.kind for name, attr in definition.attrs.items()}
+        flags = {name: False for name, kind in kinds.items() if kind == "bool"}
+        attrs = definition.complete(flags | _attributes(attributes or (), kinds))
         definition.infer(operands, attrs)
     except ValueError as error:
         raise Refusal(str(error), todo="`moec ops` lists ops, operands and attributes") from None
@@ -92,25 +93,17 @@ def _shapes(text: str) -> list[tuple[int, ...]]:
     return result
 
 
-def _attributes(settings: Sequence[str]) -> dict[str, Any]:
+def _attributes(settings: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Any]:
+    """The attributes that ``NAME=VALUE`` settings give; of a string the value is the text itself."""
     from moec.ir.attrs import AttrReader
 
     attrs: dict[str, Any] = {}
     for setting in settings:
-        name, equals, value = setting.partition("=")
+        name, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
             raise Usage(f"--attr: '{setting}' is no NAME=VALUE")
-        reader = AttrReader(value, 0, {})
-        attrs[name.strip()] = _text_or_value(reader)
+        attrs[name] = value if kinds.get(name) == "str" else AttrReader(value, 0, {}).value()
     return attrs
-
-
-def _text_or_value(reader: Any) -> Any:
-    """The value; a bare word that is no symbol in use is a string, so that quotes need no escaping in a shell."""
-    from moec.ir.symbol import Expr
-
-    value = reader.value()
-    return reader.text if isinstance(value, Expr) else value
 
 
 def add_to(app: typer.Typer) -> None:
