@@ -255,3 +255,10 @@ def test_outputs_that_are_inputs_or_stand_twice(tmp_path: Path) -> None:
     export_onnx(layer.module, tmp_path / "m.onnx")
     a, b, c = executed(onnx.load(tmp_path / "m.onnx"), layer.feeds)
     assert a.tolist() == [0, 1] and b.tolist() == c.tolist() == [0, -1]
+
+
+def test_reshape_to_a_size_that_is_zero_when_run() -> None:
+    """A 0 in the target is a size, not "copy this dimension"."""
+    layer = Layer()
+    x = layer.input("x", (sym("A"), sym("B"), 2), np.zeros((0, 3, 2), np.float32))
+    layer.check(layer.b.reshape(x, shape=(2, sym("A"), sym("B"))))

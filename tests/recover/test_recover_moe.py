@@ -207,6 +207,14 @@ def test_near_misses_stay_as_they_are(case: tuple[Block, str]) -> None:
     assert reason in missed(block, before="cse,")
 
 
+def test_sorted_rows_whose_experts_compute_differently() -> None:
+    def gelu(kind: str) -> Any:
+        return lambda b, v: b.gelu(v, approximate=kind)
+
+    change = {f"piece{e}": gelu("tanh" if e == 2 else "none") for e in range(E)}
+    assert "the experts are not computed alike" in missed(Block(glu="none", change=change), "sorted")
+
+
 def test_scatter_that_overwrites_is_no_sum() -> None:
     """A plain scatter where a sum is meant keeps one of a token's rows: what some exporters write for index_add."""
     module = spelt(Block(), "unrolled")

@@ -220,7 +220,7 @@ class Spelling:
             name = f"r{e}_{weight.shape[1]}"
             self.module.symbols[name] = (0, 4096)
             piece = b.gather(rows, b.range(start, stop, one, count=sym(name)), axis=0)
-            out = b.matmul(piece, self.weight(weight[e].T))
+            out = self.passed(f"piece{e}", b.matmul(piece, self.weight(weight[e].T)))
             parts.append(b.add(out, self.weight(bias[e])) if self.block.expert_bias else out)
             start = stop
         made: Value = b.concat(*parts, axis=0)
