@@ -15,6 +15,7 @@ from moec.ir.graph import Module
 from moec.ops.verify import verify
 from moec.passes.base import PassManager, parse_passes
 
+ACTIVATION = "Sigmoid"
 STEPS = 12
 """Products in a layer; with their activations and sums, a layer is 36 nodes."""
 
@@ -29,7 +30,7 @@ def stacked(layers: int, change: Any = None) -> tuple[onnx.ModelProto, dict[str,
             name = f"l{k}.{i}"
             weights[f"{name}.w"] = (rng.standard_normal((4, 4)) / 4).astype(np.float32)
             mine.append(node("MatMul", [below, f"{name}.w"], [f"{name}.m"]))
-            mine.append(node("Sigmoid", [f"{name}.m"], [f"{name}.s"]))
+            mine.append(node(ACTIVATION if i else "Softmax", [f"{name}.m"], [f"{name}.s"]))
             mine.append(node("Add", [f"{name}.s", "h"], [f"{name}.y"]))
             below = f"{name}.y"
         if change is not None:
@@ -43,7 +44,8 @@ def expected(weights: dict[str, np.ndarray], x: np.ndarray, layers: int) -> np.n
     h = y = np.tanh(x)
     for k in range(layers):
         for i in range(STEPS):
-            y = 1 / (1 + np.exp(-(y @ weights[f"l{k}.{i}.w"]))) + h
+            z = y @ weights[f"l{k}.{i}.w"]
+            y = (1 / (1 + np.exp(-z)) if i else np.exp(z) / np.exp(z).sum(-1, keepdims=True)) + h
     return np.exp(y)
 
 
@@ -62,6 +64,15 @@ def test_equal_layers_become_calls_of_one_function(layers: int) -> None:
     PassManager(parse_passes("inline")).run(module)
     assert calls(module) == 0 and list(module.functions) == ["main"]
     np.testing.assert_allclose(run(module, {"x": x})["y"], expected(weights, x, layers), rtol=1e-5)
+
+
+def test_like_parts_of_one_layer_stay_together() -> None:
+    """Without anything that mixes or chooses, a run is no layer: the experts of a block are not taken apart."""
+    proto, _ = stacked(3)
+    for each in proto.graph.node:
+        if each.op_type == "Softmax":
+            each.op_type = ACTIVATION
+    assert calls(import_model(proto)) == 0
 
 
 def test_one_layer_is_no_repetition() -> None:

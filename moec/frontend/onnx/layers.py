@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from moec.frontend.onnx.context import Tensor
 from moec.frontend.onnx.graph_import import GraphImporter
 from moec.frontend.onnx.order import NodeView
-from moec.frontend.onnx.repeats import Repeats, find_repeats
+from moec.frontend.onnx.repeats import TEMPLATE, Repeats, find_repeats
 from moec.ir.graph import Graph, Value
 
 SHARED_ELEMENTS = 64
@@ -46,7 +46,8 @@ class Layer:
 
     def __init__(self, importer: GraphImporter, views: Sequence[NodeView], repeats: Repeats):
         self.importer, self.repeats = importer, repeats
-        self.views = views[repeats.start : repeats.start + repeats.period]
+        base = repeats.start + TEMPLATE * repeats.period
+        self.views = views[base : base + repeats.period]
         self.inside: dict[int, Tensor] = {}
         """Slots whose contents every copy shares."""
         self.operands: list[int] = []
@@ -54,14 +55,17 @@ class Layer:
         self.outputs: list[Value] = []
 
     def make(self) -> bool:
-        """Import the first copy as a function; False, and nothing is left, where it cannot stand on its own."""
+        """Import a copy as a function, on tensors of the first one's types.
+
+        False, and nothing is left, where it cannot stand on its own.
+        """
         importer = self.importer
         tensors = [importer.lookup(name) for name in self.repeats.outside[0]]
         if any(t is None for t in tensors):
             return False
         body = GraphImporter(importer.context.body("layer"), importer.source, views=self.views)
         body.problems = []
-        for slot, (name, tensor) in enumerate(zip(self.repeats.outside[0], tensors, strict=True)):
+        for slot, (name, tensor) in enumerate(zip(self.repeats.outside[TEMPLATE], tensors, strict=True)):
             assert tensor is not None
             if self._shared(slot, tensor):
                 self.inside[slot] = tensor

@@ -17,8 +17,35 @@ from moec.frontend.onnx.order import NodeView
 SMALLEST = 32
 """A run of fewer nodes than this is no layer."""
 
-CANDIDATES = 4
+MIXING = frozenset(
+    [
+        "ArgMax",
+        "Attention",
+        "GroupQueryAttention",
+        "LayerNormalization",
+        "MultiHeadAttention",
+        "RMSNormalization",
+        "ReduceMean",
+        "SimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+        "Softmax",
+        "TopK",
+    ]
+)
+"""What a layer has and an expert has not: operators that mix tokens or features, or choose.
+
+A run without any of them is no layer but one of many like parts of one, and those are to be seen together.
+"""
+
+A_LAYER = 4
+"""How many nodes of one such kind a layer may hold."""
+
+CANDIDATES = 6
 """How many of the likeliest distances between copies are tried."""
+
+TEMPLATE = 1
+"""The copy whose names tell which of the tensors read from outside are different ones."""
 
 Place = tuple[int, int]
 """A node's output: the node's position and which output."""
@@ -72,7 +99,8 @@ def _best(
     """The longest repetition within a range of positions."""
     best: Repeats | None = None
     part = kinds[low:high]
-    for period in _distances(part):
+    mixing = np.array([view.op_type in MIXING for view in views[low:high]], bool)
+    for period in _distances(part, mixing):
         first, length = _longest_run(part, period)
         if length < period or (best is not None and length + period <= best.copies * best.period):
             continue
@@ -96,16 +124,15 @@ def _kinds(views: Sequence[NodeView]) -> np.ndarray:
     return found
 
 
-def _distances(kinds: np.ndarray) -> list[int]:
-    """The likeliest distances from one copy to the next: those between neighbours of kinds that are not everywhere."""
-    if len(kinds) < 2 * SMALLEST:
-        return []
-    order = np.argsort(kinds, kind="stable")
-    same = kinds[order][1:] == kinds[order][:-1]
-    gaps = np.diff(order)[same]
-    votes = Counter(gaps[gaps >= SMALLEST].tolist())
-    ranked = sorted(votes.items(), key=lambda item: (-item[1] * min(item[0], 4096), item[0]))
-    return [int(gap) for gap, _ in ranked[:CANDIDATES]]
+def _distances(kinds: np.ndarray, mixing: np.ndarray) -> list[int]:
+    """The likeliest distances from one copy to the next: those between nodes of one kind that only layers have."""
+    votes: Counter[int] = Counter()
+    for kind in dict.fromkeys(kinds[mixing].tolist()):
+        at = np.flatnonzero(kinds == kind)
+        for apart in range(1, 1 + min(A_LAYER, len(at) - 1)):
+            gaps = at[apart:] - at[:-apart]
+            votes.update(gaps[gaps >= SMALLEST].tolist())
+    return [int(gap) for gap, _ in sorted(votes.items(), key=lambda item: (-item[1], item[0]))[:CANDIDATES]]
 
 
 def _longest_run(kinds: np.ndarray, period: int) -> tuple[int, int]:
@@ -138,20 +165,24 @@ def _narrowest_cut(views: Sequence[NodeView], made: dict[str, Place], start: int
 
 
 def _alike(views: Sequence[NodeView], made: dict[str, Place], start: int, period: int, copies: int) -> list[list[str]]:
-    """What each copy reads from outside, for as many copies in a row as are wired alike; empty where it is only one."""
+    """What each copy reads from outside, for as many copies in a row as are wired alike; empty where it is only one.
+
+    The second copy sets the pattern: in the first, what the layer below gives and what all layers share may be the same.
+    """
+    base = start + TEMPLATE * period
     slots: dict[str, int] = {}
-    wiring: list[tuple[int, int, int] | int] = []
+    wiring: list[Place | int] = []
     for t in range(period):
-        for name in views[start + t].inputs:
+        for name in views[base + t].inputs:
             place = made.get(name)
             if not name:
                 wiring.append(-1)
-            elif place is not None and place[0] >= start:
-                wiring.append((place[0] - start, place[1], 0))
+            elif place is not None and place[0] >= base:
+                wiring.append((place[0] - base, place[1]))
             else:
                 wiring.append(slots.setdefault(name, len(slots)))
-    found = [list(slots)]
-    for k in range(1, copies):
+    found: list[list[str]] = []
+    for k in range(copies):
         outside = _outside(views, made, start + k * period, period, wiring, len(slots))
         if outside is None:
             break
@@ -164,7 +195,7 @@ def _outside(
     made: dict[str, Place],
     base: int,
     period: int,
-    wiring: Sequence[tuple[int, int, int] | int],
+    wiring: Sequence[Place | int],
     count: int,
 ) -> list[str] | None:
     """The outside names of the copy at ``base`` by slot; None where it is wired differently."""
@@ -178,7 +209,7 @@ def _outside(
                 if name or wire != -1:
                     return None
             elif isinstance(wire, tuple):
-                if place is None or (place[0] - base, place[1]) != wire[:2]:
+                if place is None or (place[0] - base, place[1]) != wire:
                     return None
             else:
                 if (place is not None and place[0] >= base) or names[wire] not in ("", name):
