@@ -167,7 +167,7 @@ def _narrowest_cut(views: Sequence[NodeView], made: dict[str, Place], start: int
 def _alike(views: Sequence[NodeView], made: dict[str, Place], start: int, period: int, copies: int) -> list[list[str]]:
     """What each copy reads from outside, for as many copies in a row as are wired alike; empty where it is only one.
 
-    The second copy sets the pattern: in the first, what the layer below gives and what all layers share may be the same.
+    The second copy sets the pattern: in the first, what the layer below gives and what layers share may be the same.
     """
     base = start + TEMPLATE * period
     slots: dict[str, int] = {}
