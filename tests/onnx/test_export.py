@@ -262,3 +262,13 @@ def test_reshape_to_a_size_that_is_zero_when_run() -> None:
     layer = Layer()
     x = layer.input("x", (sym("A"), sym("B"), 2), np.zeros((0, 3, 2), np.float32))
     layer.check(layer.b.reshape(x, shape=(2, sym("A"), sym("B"))))
+
+
+def test_equal_functions_are_written_once_whatever_their_sizes_are_called() -> None:
+    layer = Layer()
+    attrs = {**ACTIVATION}
+    first = layer.input("a", (sym("A"), 8), RNG.standard_normal((2, 8)).astype(np.float32))
+    second = layer.input("b", (sym("B"), 8), RNG.standard_normal((3, 8)).astype(np.float32))
+    proto = layer.check(layer.b.swiglu(first, **attrs), layer.b.swiglu(second, **attrs))
+    assert [n.op_type for n in proto.graph.node] == ["swiglu", "swiglu"]
+    assert [f.name for f in proto.functions] == ["swiglu"]

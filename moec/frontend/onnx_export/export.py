@@ -16,7 +16,7 @@ from moec.frontend.onnx_export.grouped import spell_grouped_matmul
 from moec.frontend.onnx_export.primitives import FUNCTIONS, SPELLINGS
 from moec.frontend.onnx_export.scope import DOMAIN, Scope
 from moec.ir.graph import Graph, Module, Node
-from moec.ir.symbol import Expr
+from moec.ir.symbol import Dim, Expr, substitute, sym, symbols_of
 from moec.ir.types import TensorType
 from moec.ops.registry import opdef
 
@@ -53,6 +53,8 @@ class _Exporter:
         self.functions: list[onnx.FunctionProto] = []
         self.made: dict[Any, tuple[str, list[str]]] = {}
         """Functions by what they compute: name, and the symbols that they want as further inputs."""
+        self.stems: dict[str, int] = {}
+        """How many functions of each name there are."""
         self.problems: list[Problem] = []
         self.weight_inputs: list[onnx.ValueInfoProto] = []
 
@@ -101,9 +103,7 @@ class _Exporter:
         if node.op in ("call", "fused"):
             return self.call(node, scope, operands, ("fn", node.attrs["fn"]), node.attrs["fn"])
         if node.op in BODIES or node.op in FUNCTIONS or node.op == "grouped_matmul":
-            types = tuple(None if v is None else str(v.type) for v in node.operands)
-            key = (node.op, repr(sorted(node.attrs.items())), types)
-            return self.call(node, scope, operands, key, node.op)
+            return self.call(node, scope, operands, (node.op, *_structure(node)), node.op)
         spelling = SPELLINGS.get(node.op)
         if spelling is None:
             raise ValueError("it has no ONNX spelling")
@@ -125,12 +125,8 @@ class _Exporter:
     def call(self, node: Node, scope: Scope, operands: list[str], key: Any, stem: str) -> list[str]:
         """Call the function for ``node``, written the first time it is wanted."""
         if key not in self.made:
-            taken = {name for name, _ in self.made.values()}
-            name, number = stem, 1
-            while name in taken:
-                number += 1
-                name = f"{stem}_{number}"
-            self.made[key] = (name, [])
+            self.stems[stem] = self.stems.get(stem, 0) + 1
+            name = stem if self.stems[stem] == 1 else f"{stem}_{self.stems[stem]}"
             self.made[key] = (name, self.function(node, name))
         name, symbols = self.made[key]
         sizes = [scope.dim(Expr((((s,), 1),))) for s in symbols]
@@ -176,6 +172,21 @@ class _Exporter:
             return spell_grouped_matmul(scope, node, operands)
         made = SPELLINGS[node.op](scope, node, operands)
         return [made] if isinstance(made, str) else made
+
+
+def _structure(node: Node) -> tuple[str, ...]:
+    """What a function for ``node`` depends on: attributes, and operand types up to the names of their symbols.
+
+    The body computes all sizes from its own inputs, so nodes that differ in those names only share it.
+    """
+    attrs = repr(sorted(node.attrs.items()))
+    types = [None if v is None else v.type for v in node.operands]
+    if any(isinstance(a, Expr) for a in node.attrs.values()):
+        return attrs, str(types)
+    free = dict.fromkeys(s for t in types if t is not None for d in t.shape or () for s in symbols_of(d))
+    names: dict[str, Dim] = {s: sym(f"s{i}") for i, s in enumerate(free)}
+    shapes = [None if t is None else t.with_shape(tuple(substitute(d, names) for d in t.dims)) for t in types]
+    return attrs, str(shapes)
 
 
 def _info(name: str, type_: TensorType) -> onnx.ValueInfoProto:
