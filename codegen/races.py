@@ -1,6 +1,7 @@
 """Static check across cores: what two cores do to the same device memory must be ordered by SyncAll, or be atomic.
 
-The cores' work is cut at every SyncAll; inside one piece nothing orders them. Accesses are taken byte by byte, row by row
+The cores' work is cut at every SyncAll; inside one piece nothing orders them. Accesses are taken byte by byte, row by
+row
 of strided copies, from the traces of the witnesses that have several cores. Addresses that come from data on the chip
 (scattered rows) are not known here; the CPU model checks those as they run.
 """
@@ -81,9 +82,9 @@ def _from_data(kernel: Kernel, known: set[str]) -> set[str]:
     while before != len(out):
         before = len(out)
         for s in statements(kernel.body):
-            if isinstance(s, LoadScalar) and not (isinstance(s.ref, GmRef) and s.ref.tensor in known):
-                out.add(s.var.name)
-            elif isinstance(s, Let | Assign) and names_in(s.value) & out:
+            read = isinstance(s, LoadScalar) and not (isinstance(s.ref, GmRef) and s.ref.tensor in known)
+            if read or (isinstance(s, Let | Assign) and names_in(s.value) & out):
+                assert isinstance(s, LoadScalar | Let | Assign)
                 out.add(s.var.name)
             elif isinstance(s, For) and (names_in(s.start) | names_in(s.stop)) & out:
                 out.add(s.var)
