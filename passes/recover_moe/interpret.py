@@ -115,7 +115,7 @@ class Interpreter:
             apply = RULES.get(node.op)
             try:
                 found = apply(self, node, [k for k in known if k is not None]) if apply else None
-            except Lost as lost:
+            except (Lost, ValueError) as lost:
                 reason = str(lost)
         results = found if isinstance(found, list) else [found]
         if all(r is None for r in results):

@@ -67,7 +67,7 @@ def uncast(value: Value) -> tuple[Value, DType]:
 def find_router(topk: Node, statics: Statics) -> Router | None:
     """The router that ``topk`` belongs to, None where it is none. Raises NoRouter for one that cannot be expressed."""
     choice = topk.operand(0)
-    if choice.type.rank != 2 or topk.attrs["axis"] != 1 or not topk.attrs["largest"]:
+    if choice.type.shape is None or choice.type.rank != 2 or topk.attrs["axis"] != 1 or not topk.attrs["largest"]:
         return None
     if not isinstance(topk.attrs["k"], int):
         return None

@@ -18,9 +18,10 @@ from moec.ir.compare import modules_equal
 from moec.ir.data import ArrayData
 from moec.ir.graph import Module, Node
 from moec.ir.text import print_module
-from moec.ir.types import F32, I64
+from moec.ir.types import F32, I64, TensorType
 from moec.ops.build import Builder
-from moec.passes.base import PassManager, Result
+from moec.passes.base import Context, PassManager, Result
+from moec.passes.recover_moe import RecoverMoE
 
 DATA = Path(__file__).parent.parent / "data"
 RECORDS: list[dict[str, Any]] = json.loads((DATA / "index.json").read_text())
@@ -293,3 +294,11 @@ def test_a_wrong_reading_does_not_pass_the_evaluation(wrong: dict[str, Any], mon
 
     monkeypatch.setattr(recover_moe, "assembled", misread)
     assert "on random tokens it differs from the canonical block" in missed(Block(), "batched")
+
+
+def test_values_of_unknown_rank_end_the_search() -> None:
+    module = spelt(Block(), "batched")
+    rows = next(n for n in module.main if n.op == "expand").result
+    rows.type = TensorType(F32, None)
+    (miss,) = RecoverMoE().run(module, Context()).near_misses
+    assert "no sum over them was found: reshape" in miss.reason and "rank" in miss.reason
