@@ -5,7 +5,7 @@ from __future__ import annotations
 from moec.codegen.kernels.cube import Grouped, Product, grouped_matmul_kernel, matmul_kernel
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
 from moec.codegen.tiling import cube_tile
-from moec.diagnostics import Problem, Refusal
+from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node
 from moec.ir.symbol import Dim
 from moec.ir.types import TensorType
@@ -16,7 +16,7 @@ CUBE = ("f32", "f16", "bf16")
 def _need_cube(node: Node, *types: TensorType) -> str:
     names = {t.dtype.name for t in types}
     if len(names) > 1 or not names <= set(CUBE):
-        raise Refusal(
+        raise NoKernel(
             Problem(f"{node.op} of {', '.join(sorted(names))} has no kernel", where(node), f"one of {', '.join(CUBE)}")
         )
     return names.pop()
@@ -40,7 +40,7 @@ def matmul(cx: Lowering, node: Node) -> None:
     a_dims, b_dims = a.type.dims, b.type.dims
     by_k = not node.attrs["transpose_b"]
     if node.attrs["transpose_a"] and a_dims[-2] != 1:
-        raise Refusal(
+        raise NoKernel(
             Problem("matmul with a transposed first operand has no kernel", where(node), "transpose it first")
         )
     m, depth = (a_dims[-1], a_dims[-2]) if node.attrs["transpose_a"] else (a_dims[-2], a_dims[-1])
@@ -52,7 +52,7 @@ def matmul(cx: Lowering, node: Node) -> None:
         batch = _product_of(a_dims[:-2])
     else:
         what = f"matmul that broadcasts {list(map(str, a_dims))} with {list(map(str, b_dims))} has no kernel"
-        raise Refusal(Problem(what, where(node), "expand the smaller operand first"))
+        raise NoKernel(Problem(what, where(node), "expand the smaller operand first"))
     tile = cube_tile(cx.size(m), cx.size(n), cx.size(depth), dtype, cx.capacities, node_name(node))
     out = device_dtype(node.result.type.dtype)
     sizes = {"B": batch, "M": m, "N": n, "K": depth}
@@ -67,13 +67,13 @@ def matmul(cx: Lowering, node: Node) -> None:
 def grouped_matmul(cx: Lowering, node: Node) -> None:
     rows, weight, counts = node.operand(0), node.operand(1), node.operand(2)
     if len(node.operands) > 3 and node.operands[3] is not None:
-        raise Refusal(
+        raise NoKernel(
             Problem("grouped_matmul with a bias has no kernel", where(node), "add the bias in the activation")
         )
     dtype = _need_cube(node, rows.type, weight.type)
     (s, _), (experts, n, depth) = rows.type.dims, weight.type.dims
     if not (isinstance(experts, int) and isinstance(n, int) and isinstance(depth, int)):
-        raise Refusal(Problem("grouped_matmul needs weights of known size", where(node), "give the sizes as numbers"))
+        raise NoKernel(Problem("grouped_matmul needs weights of known size", where(node), "give the sizes as numbers"))
     per_expert = -(-cx.size(s) // max(experts, 1))
     tile = cube_tile(per_expert, n, depth, dtype, cx.capacities, node_name(node))
     grouped = Grouped(experts, n, depth, dtype, device_dtype(node.result.type.dtype), cx.bounds(s)[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moec.codegen.kernels.vector.gating import Gating, gating_kernel
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
-from moec.diagnostics import Problem, Refusal
+from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node
 
 FLOATS = ("f32", "f16", "bf16")
@@ -19,7 +19,7 @@ def gating(cx: Lowering, node: Node) -> None:
     dtypes = [logits.type.dtype.name, a["weights_dtype"].name] + ([] if bias is None else [bias.type.dtype.name])
     if not isinstance(experts, int) or not set(dtypes) <= set(FLOATS):
         what = f"gating of {logits.type} with weights in {a['weights_dtype']} has no kernel"
-        raise Refusal(Problem(what, where(node), "f32, f16 and bf16 with a known number of experts have one"))
+        raise NoKernel(Problem(what, where(node), "f32, f16 and bf16 with a known number of experts have one"))
     names = (
         "top_k",
         "score",

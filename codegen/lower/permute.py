@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moec.codegen.kernels.vector.permute import Permute, permute_kernel
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, where
-from moec.diagnostics import Problem, Refusal
+from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node
 
 
@@ -19,7 +19,7 @@ def permute(cx: Lowering, node: Node) -> None:
         "bf16",
     ):
         what = f"permute of {x.type} by {experts.type} has no kernel"
-        raise Refusal(Problem(what, where(node), "f32, f16 and bf16 with known width, top-k and experts have one"))
+        raise NoKernel(Problem(what, where(node), "f32, f16 and bf16 with known width, top-k and experts have one"))
     p = Permute(hidden, top_k, total, device_dtype(x.type.dtype), cx.bounds(tokens)[1])
     kernel = permute_kernel("permute", cx.capacities, p)
     operands = {

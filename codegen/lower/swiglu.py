@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moec.codegen.kernels.vector.swiglu import Activation, swiglu_kernel
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, where
-from moec.diagnostics import Problem, Refusal
+from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node
 from moec.ir.symbol import Dim
 
@@ -16,7 +16,7 @@ def swiglu(cx: Lowering, node: Node) -> None:
     dtype = h.type.dtype.name
     if not isinstance(width, int) or dtype not in ("f32", "f16", "bf16"):
         what = f"swiglu of {h.type} has no kernel"
-        raise Refusal(Problem(what, where(node), "f32, f16 and bf16 of known width have one"))
+        raise NoKernel(Problem(what, where(node), "f32, f16 and bf16 of known width have one"))
     rows: Dim = 1
     for d in y.type.dims[:-1]:
         rows = rows * d

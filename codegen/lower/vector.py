@@ -10,7 +10,7 @@ from moec.codegen.kernels.vector.assemble import Job, Sink, Source, assemble
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, where
 from moec.codegen.lower.vector_body import BINARY, COMPARE, ROUNDING, UNARY, Body
 from moec.codegen.scalar import Arg, Scalar, binary
-from moec.diagnostics import Problem, Refusal
+from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node, Value
 from moec.ir.symbol import Dim, Shape
 from moec.ops.rowspace import common_shape, form, rows_cols
@@ -107,7 +107,7 @@ def _source(space: _Space, body: Body, node: Node, value: Value, name: str, rows
         what = (
             f"{node.op} broadcasts {list(map(str, shape))} to {list(map(str, space.full))}, which has no vector kernel"
         )
-        raise Refusal(Problem(what, where(node), "expand the smaller operand first"))
+        raise NoKernel(Problem(what, where(node), "expand the smaller operand first"))
     lead: Dim = 1
     for d in shape[:-1]:
         lead = lead * d
@@ -125,7 +125,7 @@ def _sink(space: _Space, body: Body, node: Node, value: Value, name: str, rows: 
     if place == "column" or (place == "scalar" and rows == 1):
         return Sink(body.result(value, "col"), space.k.gm(name, dtype, (rows,), "out"))
     what = f"{node.op} gives a {place or 'partly repeated'} of {list(map(str, space.full))}, which has no vector kernel"
-    raise Refusal(Problem(what, where(node), "let each result depend on rows"))
+    raise NoKernel(Problem(what, where(node), "let each result depend on rows"))
 
 
 @lowering("fused")
