@@ -128,6 +128,14 @@ def test_a_file_of_no_known_kind_is_refused_with_the_kinds(tmp_path: Path) -> No
     refused(compiled(file, tmp_path), 1, "layer.txt", ".moe", ".onnx", ".mir")
 
 
+def test_a_kernel_that_no_tile_fits_is_refused(router: Path, tmp_path: Path) -> None:
+    """65,536 experts: their scores do not fit the vector unit's memory whatever the tile."""
+    text = router.read_text(encoding="utf-8").replace("8, 16]", "65536, 16]").replace("[T, 8]", "[T, 65536]")
+    file = tmp_path / "wide.mir"
+    file.write_text(text, encoding="utf-8")
+    refused(compiled(file, tmp_path), 1, "65536 experts", "up to 8160", "wide.mir")
+
+
 def test_ir_is_known_by_its_content(router: Path, tmp_path: Path) -> None:
     renamed = tmp_path / "router.txt"
     renamed.write_bytes(router.read_bytes())
