@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from moec.arrays import require_agreement
 from moec.cli.common import print_table
 from moec.diagnostics import Refusal, Where
-from moec.ir.types import DType
-from moec.trial import Trial
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from moec.ir.types import DType
+    from moec.trial import Trial
 
 Inputs = Annotated[Path, typer.Option("--inputs", metavar="X.npz", help="The inputs.", show_default=False)]
 Expect = Annotated[
@@ -39,10 +41,14 @@ Save = Annotated[
 
 def finish(done: list[Trial], types: Mapping[str, DType], save: Path | None, what: str) -> None:
     """Save and print the trials; CheckFailed where an output is off."""
+    from moec.arrays import require_agreement
+
     if save is not None:
         arrays: dict[str, Any] = {
             f"out{t.case.removeprefix('1')}.{name}": _portable(a) for t in done for name, a in t.outputs.items()
         }
+        import numpy as np
+
         try:
             np.savez(save, **arrays)
         except OSError as error:
@@ -67,13 +73,13 @@ def finish(done: list[Trial], types: Mapping[str, DType], save: Path | None, wha
 
 def _portable(array: np.ndarray) -> np.ndarray:
     """The array, as f32 where numpy's file format has no name for its dtype (bf16 and narrower)."""
-    return array.astype(np.float32) if array.dtype.kind == "V" else array
+    return array.astype("float32") if array.dtype.kind == "V" else array
 
 
 def _range(array: np.ndarray) -> tuple[str, str, str]:
     if not array.size or array.dtype == object:
         return "", "", ""
-    wide = array.astype(np.float64)
+    wide = array.astype("float64")
     return f"{wide.min():.6g}", f"{wide.mean():.6g}", f"{wide.max():.6g}"
 
 
