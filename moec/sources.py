@@ -13,7 +13,12 @@ from moec.ir.graph import Module
 from moec.ir.text import load_module
 from moec.ops.verify import verify
 
-KINDS = {".moe": "a layer in moec's language", ".onnx": "an ONNX model", ".mir": "layer IR as moec prints it"}
+KINDS = {
+    ".moe": "a layer in moec's language",
+    ".onnx": "an ONNX model",
+    ".json": "a Hugging Face config.json",
+    ".mir": "layer IR as moec prints it",
+}
 
 
 def kind_of(path: Path) -> str:
@@ -29,6 +34,8 @@ def kind_of(path: Path) -> str:
     first = next((line for line in head.split(b"\n") if line.strip() and not line.startswith(b"#")), b"").lstrip()
     if first.startswith((b"symbol ", b"func ")) and b":" in head:
         return ".mir"
+    if first.startswith(b"{") and (b'"model_type"' in head or b'"architectures"' in head):
+        return ".json"
     if head[:1] == b"\x08" and b"\x00" not in head[:2]:
         return ".onnx"
     known = "; ".join(f"{suffix} ({what})" for suffix, what in KINDS.items())
@@ -47,7 +54,9 @@ class Loaded:
 
 
 def read(path: Path) -> Loaded:
-    """The layer of a ``.moe``, ``.onnx`` or ``.mir`` file, verified. Refusal lists everything that is wrong with it."""
+    """The layer of a ``.moe``, ``.onnx``, ``.mir`` or ``config.json`` file, verified. Refusal lists everything that is
+    wrong with it.
+    """
     kind = kind_of(path)
     if kind == ".moe":
         found = importlib.import_module("moec.frontend.dsl").read_moe(path)
@@ -55,6 +64,9 @@ def read(path: Path) -> Loaded:
     elif kind == ".onnx":
         imported = importlib.import_module("moec.frontend.onnx").read_onnx(path)
         loaded = Loaded(imported.module, {}, imported.warnings)
+    elif kind == ".json":
+        built = importlib.import_module("moec.frontend.hf").read_config(path)
+        loaded = Loaded(built.module, built.tune, built.warnings)
     else:
         loaded = Loaded(load_module(path, store.load(path.parent)), {}, ())
     if "main" not in loaded.module.functions:
@@ -69,5 +81,5 @@ def read(path: Path) -> Loaded:
 
 
 def load(path: str | Path) -> Module:
-    """The module of a ``.moe``, ``.onnx`` or ``.mir`` file, as ``read`` gives it."""
+    """The module of a ``.moe``, ``.onnx``, ``.mir`` or ``config.json`` file, as ``read`` gives it."""
     return read(Path(path)).module

@@ -17,7 +17,9 @@ from rich.table import Table
 PATIENCE = 1.0
 """Seconds that a stage may take before it is named on a stderr that is no terminal."""
 
-Input = Annotated[Path, typer.Argument(metavar="INPUT", help="A .moe, .onnx or .mir file.", show_default=False)]
+Input = Annotated[
+    Path, typer.Argument(metavar="INPUT", help="A .moe, .onnx or .mir file, or a config.json.", show_default=False)
+]
 Sizes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="DIM=N,...", help="Sizes of symbolic dims, e.g. T=4096.", show_default=False),

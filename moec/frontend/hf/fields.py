@@ -109,7 +109,7 @@ _ROUTER = (
     Field("group_mask", "str", "the score of an expert outside the chosen groups", "minus_inf",
           choices=("zero", "minus_inf")),
     Field("score_bias", "bool", "a bias on the scores steers the choice but not the weights",
-          spellings=("use_expert_bias", "use_routing_bias")),
+          spellings=("use_expert_bias", "use_routing_bias", "router_enable_expert_bias")),
     Field("router_bias", "bool", "the logits have a bias", False),
     Field("router_f32", "bool", "logits and weights are f32 whatever the layer's dtype", False),
 )  # fmt: skip
@@ -154,14 +154,18 @@ SPELLINGS: dict[str, str] = {s: f.name for f in FIELDS.values() for s in (f.name
 
 _IDENTITY = "model_type architectures auto_map _name_or_path name_or_path transformers_version is_decoder torchscript"
 _TOKENS = (
-    "vocab_size pad_token_id bos_token_id eos_token_id sep_token_id unk_token_id tie_word_embeddings embedding_multiplier "
-    "logits_scaling pretraining_tp"
+    "vocab_size pad_token_id bos_token_id eos_token_id sep_token_id unk_token_id tie_word_embeddings "
+    "embedding_multiplier logits_scaling pretraining_tp"
 )
 _TRAINING = (
-    "initializer_range attention_dropout hidden_dropout resid_pdrop embd_pdrop router_aux_loss_coef aux_loss_alpha seq_aux "
-    "output_router_logits router_jitter_noise router_z_loss_coef use_aux_loss ep_size moe_use_aux_free"
+    "initializer_range attention_dropout hidden_dropout resid_pdrop embd_pdrop router_aux_loss_coef aux_loss_alpha "
+    "seq_aux output_router_logits router_jitter_noise router_z_loss_coef use_aux_loss ep_size moe_use_aux_free "
+    "moe_capacity moe_gate"
 )
-_RUN_TIME = "use_cache output_attentions output_hidden_states return_dict keys_to_ignore_at_inference chunk_size_feed_forward"
+_RUN_TIME = (
+    "use_cache output_attentions output_hidden_states return_dict keys_to_ignore_at_inference chunk_size_feed_forward"
+)
+_CONVOLUTION = "conv_bias conv_L_cache"
 _OUTSIDE = "num_nextn_predict_layers num_mtp_layers num_mtp_modules use_mtp mtp_transformer_layers"
 _REPEATED = "initial_context_length qk_head_dim max_seq_len_cached"
 
@@ -173,6 +177,7 @@ IGNORED: dict[str, str] = {
         (_TRAINING, "of training only"),
         (_RUN_TIME, "of the framework that runs the model"),
         (_OUTSIDE, "of the multi-token prediction layers, which are not built"),
+        (_CONVOLUTION, "of convolution layers, which are refused themselves"),
         (_REPEATED, "repeats what other fields say"),
     )
     for name in names.split()
