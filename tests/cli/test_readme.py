@@ -92,3 +92,16 @@ def test_the_pass_is_short_and_runs(registries: None, capsys: pytest.CaptureFixt
     exec(compile(code, "README.md", "exec", dont_inherit=True), {"__name__": __name__})
     PassManager.parse("count-nodes{limit=5}").run(load(ROOT / "examples" / "tiny_moe.moe"))
     assert capsys.readouterr().out.split()[1] == "5"
+
+
+def test_the_excerpt_shows_the_kernels_of_a_real_run() -> None:
+    """The table is copied from a run of the command above it; its kernels, cores and sizes must still be those."""
+    from moec.driver import compile
+
+    (command,) = [c for c in COMMANDS if c.startswith("moec compile examples/")]
+    done = compile(ROOT / shlex.split(command)[2])
+    (excerpt,) = [text for kind, text in BLOCKS if not kind and "bound by" in text]
+    rows = [line.split() for line in excerpt.splitlines()]
+    shown = [(r[0], r[1], int(r[2])) for r in rows if len(r) == 7 and r[0] != "kernel"]
+    assert done.schedule is not None
+    assert shown == [(k.kernel, k.core, k.blocks) for k in done.schedule.kernels]
