@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from moec.ir.group import Group
 from moec.ir.symbol import Dim, Expr, evaluate, exact_div, symbols_of
 from moec.ir.types import TensorType
 
@@ -53,6 +54,8 @@ def concrete(value: Any, env: Env) -> Any:
             return evaluate(value, env)
         except KeyError:
             return None
+    if isinstance(value, Group):
+        return value.at(env)
     if isinstance(value, tuple):
         return tuple(concrete(v, env) for v in value)
     return value

@@ -2,7 +2,8 @@
 
 A value is a bool, int, float, string, dtype (``!f32``), dimension (``2*T + 1``), tensor (``dense<f32[2]: [1.0,
 2.0]>`` or
-``dense<f32[8, 64]: KEY>`` for one whose contents lie in a side file), ``none``, or a list of these.
+``dense<f32[8, 64]: KEY>`` for one whose contents lie in a side file), group of ranks (``@tp(8, 1)``: size and
+stride), ``none``, or a list of these.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from moec.ir.data import INLINE_ELEMENTS, ArrayData, TensorData
+from moec.ir.group import Group
 from moec.ir.symbol import MAX_DEPTH, Expr, parse_dim
 from moec.ir.types import DType, dtype
 
@@ -63,6 +65,7 @@ _SPELL: dict[type, Callable[[Any], str]] = {
     str: json.dumps,
     DType: lambda value: "!" + value.name,
     Expr: str,
+    Group: str,
     tuple: _spell_list,
     list: _spell_list,
 }
@@ -150,10 +153,23 @@ class AttrReader:
         if c == "[":
             self.at += 1
             return self.items()
+        if c == "@":
+            return self.group()
         if self.text.startswith("dense<", self.at):
             self.at += len("dense<")
             return self.tensor()
         return self.scalar(self.until(",}]>"))
+
+    def group(self) -> Group:
+        """``@name(size, stride)``."""
+        self.expect("@")
+        name = self.word()
+        self.expect("(")
+        size = parse_dim(self.until(","))
+        self.expect(",")
+        stride = parse_dim(self.until(")"))
+        self.expect(")")
+        return Group(name, size, stride)
 
     def items(self) -> tuple[Any, ...]:
         if self.accept("]"):

@@ -30,6 +30,6 @@ def _nodes_equal(m: Node, n: Node, same: dict[Value, Value]) -> bool:
 
 def modules_equal(a: Module, b: Module) -> bool:
     """Whether two modules have equal symbols and equal functions of the same names in the same order."""
-    if a.symbols != b.symbols or list(a.functions) != list(b.functions):
+    if a.symbols != b.symbols or a.shards != b.shards or list(a.functions) != list(b.functions):
         return False
     return all(graphs_equal(a.functions[f], b.functions[f]) for f in a.functions)

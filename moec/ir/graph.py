@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from moec.ir.group import Shard
 from moec.ir.symbol import Bounds
 from moec.ir.types import TensorType
 
@@ -274,13 +275,17 @@ class Graph:
 
 
 class Module:
-    """A program: functions by name (``main`` is where it starts) and the bounds of its symbols."""
+    """A program: functions by name (``main`` is where it starts) and the bounds of its symbols. Where groups of ranks
+    run it, it is each rank's program, and ``shards`` says which inputs and weights are parts of a whole.
+    """
 
-    __slots__ = ("functions", "symbols")
+    __slots__ = ("functions", "symbols", "shards")
 
     def __init__(self) -> None:
         self.functions: dict[str, Graph] = {}
         self.symbols: dict[str, Bounds] = {}
+        self.shards: dict[str, Shard] = {}
+        """By name of an input of ``main`` or of a weight."""
 
     @property
     def main(self) -> Graph:

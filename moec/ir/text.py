@@ -26,6 +26,7 @@ from moec.diagnostics import Problem, Refusal, Where
 from moec.ir.attrs import AttrReader, Store, print_attr
 from moec.ir.bulk import collection_paused
 from moec.ir.graph import Graph, Module, Node, Origin, Source, Value
+from moec.ir.group import Shard
 from moec.ir.symbol import Dim, parse_dim
 from moec.ir.types import F32, TensorType, dtype
 
@@ -35,6 +36,7 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 def print_module(module: Module, origins: bool = False) -> str:
     """The module's text; with ``origins`` each line ends in a comment that says where its node came from."""
     parts = [f"symbol {name} in [{low}, {high}]\n" for name, (low, high) in module.symbols.items()]
+    parts += [f"sharded {json.dumps(name)} over {s.group} axis {s.axis}\n" for name, s in module.shards.items()]
     for graph in module.functions.values():
         parts.append(("\n" if parts else "") + print_graph(graph, origins))
     return "".join(parts)
@@ -106,6 +108,7 @@ _VALUE = r'%(?:[A-Za-z0-9_.]+|"(?:[^"\\]|\\.)*")'
 _NODE = re.compile(rf"\s+(?:((?:{_VALUE})(?:, {_VALUE})*) = )?([A-Za-z_][\w.]*)\(((?:{_VALUE}|none|, )*)\)")
 _FUNC = re.compile(r"func ([A-Za-z_][\w.]*)\((.*)\) -> \((.*)\) \{\s*(?:#.*)?\Z")
 _SYMBOL = re.compile(r"symbol (\S+) in \[(-?\d+), (-?\d+)\]\s*(?:#.*)?\Z")
+_SHARDED = re.compile(r'sharded ("(?:[^"\\]|\\.)*") over (@.*) axis (\d+)\s*(?:#.*)?\Z')
 _TYPED = re.compile(r'(%?(?:[A-Za-z0-9_.]+|"(?:[^"\\]|\\.)*")): ([a-z0-9]+\[[^\]]*\])')
 _TYPE = re.compile(r"([a-z0-9]+)\[([^\]]*)\]")
 _TOKEN = re.compile(_VALUE + "|none")
@@ -175,6 +178,8 @@ class _Reader:
         if self.graph is None:
             if match := _SYMBOL.match(stripped):
                 self.symbol(module, match[1], int(match[2]), int(match[3]))
+            elif match := _SHARDED.match(stripped):
+                module.shards[_unquoted(match[1])] = Shard(AttrReader(match[2], 0, self.store).group(), int(match[3]))
             elif match := _FUNC.match(stripped):
                 self.open(module, match)
             else:

@@ -7,8 +7,8 @@
 - A shape is ``any`` (no constraint) or a list of dimensions; one ``*B`` matches any number of them. A dimension is a
   number, a
   name, or a multiple of a name (``2*I``). A name that stands twice must be the same dimension twice.
-- Attribute kinds: ``int float bool str fn dtype dim dims ints strs floats tensor``; ``kind?`` also takes ``none``; ``=
-  value`` gives what the builder fills in.
+- Attribute kinds: ``int float bool str fn dtype dim dims ints strs floats tensor group``; ``kind?`` also takes
+  ``none``; ``= value`` gives what the builder fills in.
 - ``-> any`` leaves the result's shape to the op's ``shape`` function.
 """
 
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moec.ir.data import TensorData
+from moec.ir.group import Group
 from moec.ir.symbol import Dim, Expr, Shape, exact_div, parse_dim, substitute, symbols_of
 from moec.ir.types import DType
 
@@ -80,6 +81,7 @@ KINDS: dict[str, Any] = {
     "floats": lambda v: isinstance(v, tuple) and all(map(_is_float, v)),
     "strs": lambda v: isinstance(v, tuple) and all(isinstance(s, str) for s in v),
     "tensor": lambda v: isinstance(v, TensorData),
+    "group": lambda v: isinstance(v, Group),
 }
 
 

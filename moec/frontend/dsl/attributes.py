@@ -7,6 +7,7 @@ from typing import Any
 
 from moec.frontend.dsl.values import Item, kind_of
 from moec.ir.graph import Value
+from moec.ir.group import Group
 from moec.ops.registry import OpDef
 from moec.ops.signature import Attr
 
@@ -22,12 +23,15 @@ KIND_TEXT = {
     "floats": "a list of numbers",
     "strs": "a list of strings",
     "tensor": "a tensor known at compile time",
+    "group": "a group (group NAME = SIZE)",
 }
 """How each kind of attribute is called in messages."""
 
 
 def converted(attr: Attr, item: Item) -> Any:
     """``item`` as a value of the attribute's kind; an integer serves as a float. ValueError says what is wanted."""
+    if isinstance(item, Group) and attr.kind != "group":
+        item = item.size
     if attr.kind == "float" and isinstance(item, int) and not isinstance(item, bool):
         item = float(item)
     if attr.kind == "floats" and isinstance(item, tuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from lark import Token, Tree
@@ -53,11 +54,27 @@ class TreeBuilder(Transformer_NonRecursive):
     def dim(self, meta: Any, c: list[Any]) -> t.Dim:
         return t.Dim(span(c[1]), str(c[1]), c[3], c[4], c[5])
 
+    def group(self, meta: Any, c: list[Any]) -> t.Group:
+        low, high = c[2] or (None, None)
+        return t.Group(span(c[1]), str(c[1]), low, high, c[3], c[4])
+
+    def bounds(self, meta: Any, c: list[Any]) -> tuple[Any, Any]:
+        return c[1], c[2]
+
+    def over(self, meta: Any, c: list[Any]) -> t.Name:
+        _expect(c[0], "over")
+        return _name(c[1])
+
+    def sharding(self, meta: Any, c: list[Any]) -> t.Sharding:
+        _expect(c[0], "sharded")
+        _expect(c[2], "axis")
+        return t.Sharding(span(c[0]), _name(c[1]), c[3])
+
     def typed(self, meta: Any, c: list[Any]) -> t.Declared:
-        return t.Declared(span(c[0]), str(c[0]), c[1], str(c[0]))
+        return t.Declared(span(c[0]), str(c[0]), c[1], c[2], str(c[0]))
 
     def weight_item(self, meta: Any, c: list[Any]) -> t.Declared:
-        return t.Declared(span(c[0]), str(c[0]), c[1], str(c[0]) if c[2] is None else _string(c[2]))
+        return t.Declared(span(c[0]), str(c[0]), c[1], c[2], str(c[0]) if c[3] is None else _string(c[3]))
 
     def input(self, meta: Any, c: list[Any]) -> t.Input:
         return t.Input(_at(meta), tuple(c[1:]))
@@ -79,6 +96,18 @@ class TreeBuilder(Transformer_NonRecursive):
 
     def fn(self, meta: Any, c: list[Any]) -> t.Fn:
         return t.Fn(span(c[1]), str(c[1]), c[2] or (), c[3] or (), c[4])
+
+    def layer(self, meta: Any, c: list[Any]) -> t.Fn:
+        stored = str(c[1]) if c[5] is None else _string(c[5])
+        if not stored:
+            raise Unreadable(span(c[5]), "a layer's weights have a name to begin with", "leave it out")
+        return t.Fn(span(c[1]), str(c[1]), c[2] or (), c[3] or (), c[4], stored)
+
+    def for_(self, meta: Any, c: list[Any]) -> t.For:
+        return t.For(span(c[0]), _name(c[1]), c[3], c[4])
+
+    def host(self, meta: Any, c: list[Any]) -> t.Host:
+        return t.Host(span(c[0]))
 
     def fn_dims(self, meta: Any, c: list[Any]) -> tuple[t.Name, ...]:
         return tuple(map(_name, c))
@@ -122,22 +151,12 @@ class TreeBuilder(Transformer_NonRecursive):
         return t.Part(_at(meta), c[0], c[1], c[2], _depth(*c))
 
     def call(self, meta: Any, c: list[Any]) -> t.Call:
-        args: list[Any] = []
-        keywords: list[Any] = []
-        spreads: list[Any] = []
-        for argument in c[1] or ():
-            if isinstance(argument, tuple):
-                keywords.append(argument)
-            elif isinstance(argument, Tree):
-                spreads.append(argument.children[0])
-            elif keywords or spreads:
-                raise Unreadable(
-                    argument.at, "an operand stands after the attributes", "give operands first, then name = value"
-                )
-            else:
-                args.append(argument)
-        depth = _depth(*args, *spreads, *(v for _, v in keywords))
-        return _bounded(t.Call(span(c[0]), str(c[0]), tuple(args), tuple(keywords), tuple(spreads), depth))
+        return _call(c[0], c[1] or (), ())
+
+    def instances(self, meta: Any, c: list[Any]) -> t.Call:
+        if not isinstance(c[0], t.Name):
+            raise Unreadable(_at(meta), "what is called with a subscript is a layer by its name")
+        return _call(c[0], c[-1] or (), tuple(c[1:-1]))
 
     def arguments(self, meta: Any, c: list[Any]) -> tuple[Any, ...]:
         return _present(c)
@@ -185,6 +204,33 @@ class TreeBuilder(Transformer_NonRecursive):
 
 
 setattr(TreeBuilder, "return", TreeBuilder.return_)
+setattr(TreeBuilder, "for", TreeBuilder.for_)
+
+
+def _call(callee: Any, arguments: Sequence[Any], instances: tuple[Any, ...]) -> t.Call:
+    """A call of the function that a token, or of the layer that a name, names."""
+    at, name = (callee.at, callee.text) if isinstance(callee, t.Name) else (span(callee), str(callee))
+    args: list[Any] = []
+    keywords: list[Any] = []
+    spreads: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            keywords.append(argument)
+        elif isinstance(argument, Tree):
+            spreads.append(argument.children[0])
+        elif keywords or spreads:
+            raise Unreadable(
+                argument.at, "an operand stands after the attributes", "give operands first, then name = value"
+            )
+        else:
+            args.append(argument)
+    depth = _depth(*args, *spreads, *(v for _, v in keywords), *instances)
+    return _bounded(t.Call(at, name, tuple(args), tuple(keywords), tuple(spreads), depth, instances))
+
+
+def _expect(token: Token, word: str) -> None:
+    if str(token) != word:
+        raise Unreadable(span(token), f"unexpected '{token}'", f"expected {word}")
 
 
 def _bounded(node: Any) -> Any:

@@ -11,13 +11,15 @@ from typing import Any
 from moec.diagnostics import suggest
 from moec.frontend.dsl import tree as t
 from moec.frontend.dsl.attributes import attribute
-from moec.frontend.dsl.expr import EVALUATE, as_tensor, emit, tensor_or_number
+from moec.frontend.dsl.expr import EVALUATE, argument, as_tensor, emit, tensor_or_number
 from moec.frontend.dsl.functions import Arguments, call_function
+from moec.frontend.dsl.layers import call_layer
 from moec.frontend.dsl.literal import array
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import Scope
 from moec.frontend.dsl.values import BUILTINS, UNKNOWN, Item, Record, call_builtin, counted, kind_of
 from moec.ir.graph import Value
+from moec.ir.group import Group
 from moec.ir.types import BOOL, DType
 from moec.ops.registry import OPS, OpDef
 from moec.ops.signature import MISSING
@@ -32,7 +34,10 @@ def call(expr: t.Call, scope: Scope) -> Item:
         return scope.wrong(expr.at, f"unknown op or function '{expr.fn}'", suggest(expr.fn, known))
     given = arguments(expr, scope)
     if expr.fn in program.functions:
-        return call_function(program.functions[expr.fn], expr, given, scope)
+        fn = program.functions[expr.fn]
+        return call_layer(fn, expr, given, scope) if fn.stored else call_function(fn, expr, given, scope)
+    if expr.instances:
+        return scope.wrong(expr.at, f"'{expr.fn}' is no layer, so there are no several of it", f"write {expr.fn}(...)")
     if expr.fn in OPS:
         return _call_op(OPS[expr.fn], expr, given, scope)
     return _call_builtin(expr, given, scope)
@@ -43,7 +48,7 @@ EVALUATE[t.Call] = call
 
 def arguments(expr: t.Call, scope: Scope) -> Arguments:
     """The evaluated arguments of a call, records spread into keywords."""
-    given = Arguments([(a.at, tensor_or_number(a, scope)) for a in expr.args], {})
+    given = Arguments([(a.at, argument(a, scope)) for a in expr.args], {})
     for spread in expr.spreads:
         record = tensor_or_number(spread, scope)
         if isinstance(record, Record):
@@ -59,7 +64,7 @@ def arguments(expr: t.Call, scope: Scope) -> Arguments:
             )
             given.incomplete = True
     for keyword, value in expr.keywords:
-        _keyword(given, keyword.text, keyword.at, tensor_or_number(value, scope), scope)
+        _keyword(given, keyword.text, keyword.at, argument(value, scope), scope)
     return given
 
 
@@ -155,7 +160,7 @@ def _tensors(op: OpDef, operands: list[Item], expr: t.Call, scope: Scope) -> lis
     tensors = [o for o in operands if isinstance(o, Value)]
     like = next((v for v in tensors if v.type.dtype is not BOOL), tensors[0] if tensors else None)
     result: list[Item] = []
-    for i, operand in enumerate(operands):
+    for i, operand in enumerate(o.size if isinstance(o, Group) else o for o in operands):
         if isinstance(operand, (Value, type(None))):
             result.append(operand)
         elif like is not None and "elementwise" in op.traits:

@@ -21,6 +21,7 @@ from moec.frontend.dsl.values import (
     kind_of,
 )
 from moec.ir.graph import Node, Value
+from moec.ir.group import Group
 from moec.ir.symbol import Expr
 from moec.ir.types import DTYPES, DType
 from moec.ops.build import make_node
@@ -62,8 +63,12 @@ def evaluate(expr: t.Expr, scope: Scope) -> Item:
 
 
 def tensor_or_number(expr: t.Expr, scope: Scope) -> Item:
-    """As ``evaluate``, where one tensor or one plain value is wanted: several results at once are refused."""
+    """As ``evaluate``, where one tensor or one plain value is wanted: several results at once are refused, and a group
+    is its size.
+    """
     item = evaluate(expr, scope)
+    if isinstance(item, Group):
+        return item.size
     if isinstance(item, Results):
         names = ", ".join(n or "_" for n in item.names) if any(item.names) else "a, b"
         return scope.wrong(expr.at, f"{item.fn} has {len(item.values)} results", f"name them: {names} = {item.fn}(...)")
@@ -132,6 +137,16 @@ def _name(expr: t.Name, scope: Scope) -> Item:
             expr.at, f"'{expr.text}' is {article(found.what)} of the file; a function sees only its parameters", todo
         )
     return found.item
+
+
+def argument(expr: t.Expr, scope: Scope) -> Item:
+    """As ``tensor_or_number``; the bare name of a group stands for the group rather than for its size."""
+    if isinstance(expr, t.Name):
+        found = scope.find(expr.text)
+        if found is not None and isinstance(found.item, Group):
+            found.read = True
+            return found.item
+    return tensor_or_number(expr, scope)
 
 
 def _literal(expr: t.Literal, scope: Scope) -> Item:

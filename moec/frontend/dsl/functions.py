@@ -1,9 +1,10 @@
 """Functions of a file: each becomes one IR function for every set of argument types and compile-time arguments it is
-called with.
+called with. Layers are functions too; see ``layers.py`` for their weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from moec.diagnostics import suggest
 from moec.frontend.dsl import tree as t
 from moec.frontend.dsl.attributes import KIND_TEXT, converted
 from moec.frontend.dsl.report import Span
-from moec.frontend.dsl.scope import MAX_INSTANCES, Binding, Scope
+from moec.frontend.dsl.scope import MAX_INSTANCES, Binding, Instance, Scope
 from moec.frontend.dsl.statements import run_body
 from moec.frontend.dsl.types import pattern
 from moec.frontend.dsl.values import UNKNOWN, Item, Results, kind_of
@@ -36,28 +37,46 @@ class Arguments:
 
 def call_function(fn: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> Item:
     """Lower the function for these arguments, unless it has been, and call it."""
+    if expr.instances:
+        return scope.wrong(
+            expr.at, f"'{fn.name}' is a function, which has no weights to tell several of it apart", "make it a layer"
+        )
+    items = placed_arguments(fn, expr, given, scope)
+    made = None if items is None else instance(fn, expr, items, scope)
+    return UNKNOWN if items is None or made is None else insert_call(made, expr, items, [], scope)
+
+
+def placed_arguments(fn: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> dict[str, Item] | None:
+    """Each parameter's argument; None where they do not fit the parameters or are not all known."""
     program = scope.program
     program.called[fn.name] = None
+    problems = len(program.report.problems)
     if fn.name in program.active:
         path = " -> ".join([*program.active[program.active.index(fn.name) :], fn.name])
-        return scope.wrong(
-            expr.at, f"function '{fn.name}' calls itself ({path})", "recursion has no end here; write the steps out"
+        scope.wrong(
+            expr.at, f"{fn.word} '{fn.name}' calls itself ({path})", "recursion has no end here; write the steps out"
         )
-    if len(program.instances) >= MAX_INSTANCES:
-        return scope.wrong(
+    elif len(program.instances) >= MAX_INSTANCES:
+        scope.wrong(
             expr.at,
             f"the calls of this file become more than {MAX_INSTANCES} functions",
             "call with fewer different types",
         )
-    problems = len(program.report.problems)
+    if len(program.report.problems) > problems:
+        return None
     items = _placed(fn, expr, given, scope)
     if len(program.report.problems) > problems or given.incomplete or any(i is UNKNOWN for i in items.values()):
-        return UNKNOWN
+        return None
+    return items
+
+
+def instance(fn: t.Fn, expr: t.Call, items: dict[str, Item], scope: Scope) -> Instance | None:
+    """What the function became for these arguments; None where it could not be made (which has been reported)."""
+    program = scope.program
     key = (fn.name, tuple(_key(i) for i in items.values()))
     if key not in program.instances:
         program.instances[key] = _instance(fn, expr, items, scope)
-    graph = program.instances[key]
-    return UNKNOWN if graph is None else _call(graph, expr, items, scope)
+    return program.instances[key]
 
 
 def _placed(fn: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> dict[str, Item]:
@@ -112,13 +131,11 @@ def _key(item: Item) -> object:
     return type(item).__name__, print_attr(item)
 
 
-def _instance(fn: t.Fn, expr: t.Call, items: dict[str, Item], scope: Scope) -> Graph | None:
-    """The IR function for these arguments; None where it cannot be made (which has been reported)."""
+def _instance(fn: t.Fn, expr: t.Call, items: dict[str, Item], scope: Scope) -> Instance | None:
     program = scope.program
     problems = len(program.report.problems)
-    outer = scope if scope.outer is None else scope.outer
-    graph = Graph(_unique(fn.name, program.module.functions))
-    inner = Scope(program, graph, outer, f" (in {fn.name}, called on line {expr.at.line})")
+    graph = Graph(unique_name(fn.name, program.module.functions))
+    inner = Scope(program, graph, scope.file, f" (in {fn.name}, called on line {expr.at.line})", fn.word)
     _bind(fn, expr, items, inner, scope)
     if len(program.report.problems) > problems:
         return None
@@ -130,10 +147,12 @@ def _instance(fn: t.Fn, expr: t.Call, items: dict[str, Item], scope: Scope) -> G
     finally:
         program.depth -= 2
         program.active.pop()
-    return graph if whole and len(program.report.problems) == problems else None
+    done = whole and len(program.report.problems) == problems
+    return Instance(graph, tuple(inner.weights)) if done else None
 
 
-def _unique(name: str, taken: dict[str, Graph]) -> str:
+def unique_name(name: str, taken: Mapping[str, Graph]) -> str:
+    """``name``, or ``name.N`` with the first number that nothing of ``taken`` is called."""
     unique, suffix = name, 0
     while unique in taken:
         suffix += 1
@@ -181,10 +200,14 @@ def _misfit(param: t.Param, item: Value, bound: dict[str, Any], inner: Scope) ->
     return f"{dtype or 'any'}{pattern_text(shape)}" + (f" with {known}" if known else "")
 
 
-def _call(graph: Graph, expr: t.Call, items: dict[str, Item], scope: Scope) -> Item:
-    operands = [i for i in items.values() if isinstance(i, Value)]
-    attrs = {"fn": graph.name}
-    types = call_types([v.type for v in operands], attrs, scope.program.module)
+def insert_call(made: Instance, expr: t.Call, items: dict[str, Item], weights: list[Value], scope: Scope) -> Item:
+    """Append the call; its result, or its results where it has several."""
+    operands = [*(i for i in items.values() if isinstance(i, Value)), *weights]
+    attrs = {"fn": made.graph.name}
+    try:
+        types = call_types([v.type for v in operands], attrs, scope.program.module)
+    except ValueError as error:
+        return scope.wrong(expr.at, str(error))
     node = scope.graph.insert(Node("call", operands, attrs, types, scope.origin(expr.at, expr.fn)), None)
     if len(node.results) == 1:
         return node.result

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moec.diagnostics import Problem, Refusal, Where
-from moec.frontend.dsl import calls as calls  # calls and subscripts say how they are lowered
+from moec.frontend.dsl import blocks as blocks  # blocks, calls and subscripts say how they are lowered
+from moec.frontend.dsl import calls as calls
 from moec.frontend.dsl import subscripts as subscripts
 from moec.frontend.dsl import tree as t
 from moec.frontend.dsl.parse import parse
@@ -70,7 +71,7 @@ def read_moe_text(text: str, file: str = "<text>") -> Loaded:
     for name, fn in program.functions.items():
         if name not in program.called:
             report.warn(
-                fn.at, f"function '{name}' is never called, so nothing in it was checked", "call it or leave it out"
+                fn.at, f"{fn.word} '{name}' is never called, so nothing in it was checked", "call it or leave it out"
             )
     return Loaded(program.module, program.tune, tuple(sorted(report.warnings, key=place)))
 
@@ -90,7 +91,7 @@ def _collect_functions(statements: Sequence[t.Statement], program: Program, main
         elif name in program.functions:
             main.wrong(
                 at,
-                f"function '{name}' is already defined on line {program.functions[name].at.line}",
+                f"{program.functions[name].word} '{name}' is already defined on line {program.functions[name].at.line}",
                 "choose another name",
             )
         else:
@@ -98,5 +99,7 @@ def _collect_functions(statements: Sequence[t.Statement], program: Program, main
         names = [d.text for d in statement.dims] + [p.name for p in statement.params]
         for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
             main.wrong(
-                at, f"function '{name}' has two parameters or dimensions called '{twice}'", "choose another name"
+                at,
+                f"{statement.word} '{name}' has two parameters or dimensions called '{twice}'",
+                "choose another name",
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from lark import Token, UnexpectedInput
@@ -54,9 +55,7 @@ def _statement(chunk: Chunk, report: Report) -> t.Statement:
     if chunk.body is None:
         return node
     body = tuple(_statement(c, report) for c in chunk.body)
-    if isinstance(node, t.Fn):
-        return t.Fn(node.at, node.name, node.dims, node.params, node.results, body)
-    return node
+    return replace(node, body=body) if isinstance(node, (t.Fn, t.For, t.Host)) else node
 
 
 def _read(chunk: Chunk, report: Report) -> t.Statement:
@@ -81,7 +80,8 @@ def _report_unexpected(chunk: Chunk, token: Token | None, accepts: set[str], rep
     todo = f"expected {' or '.join(expected)}" if 0 < len(expected) <= 6 else ""
     if token is None or token.type == "$END":
         if chunk.tokens[0].type in BLOCKS and "BODY" in accepts:
-            todo = "a function's body begins with '{' on the line where its head ends"
+            what = {"FN": "a function's", "LAYER": "a layer's"}.get(chunk.tokens[0].type, "its")
+            todo = f"{what} body begins with '{{' on the line where its head ends"
         report.wrong(span(chunk.tokens[-1]), "this statement ends too early", todo)
         return
     if first.type == "NAME" and len(chunk.tokens) > 1 and token is chunk.tokens[1]:
@@ -99,10 +99,13 @@ def _broken(chunk: Chunk) -> t.Broken:
     """
     names: list[str] = []
     tokens = chunk.tokens
-    declares = tokens[0].type in ("INPUT", "WEIGHT", "DIM", "FN", "OUTPUT")
+    declares = tokens[0].type in ("INPUT", "WEIGHT", "DIM", "GROUP", "FN", "LAYER", "OUTPUT", "FOR", "HOST")
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         if token.type == "NAME" and (
-            not declares or following is None or following.type in ("COLON", "IN", "LPAR", "LSQB")
+            not declares
+            or following is None
+            or following.type in ("COLON", "IN", "LPAR", "LSQB")
+            or (tokens[0].type == "GROUP" and token is tokens[1])
         ):
             names.append(str(token))
         if token.type == "EQUAL" and not declares:

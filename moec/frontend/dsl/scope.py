@@ -9,6 +9,7 @@ from moec.frontend.dsl import tree as t
 from moec.frontend.dsl.report import Report, Span
 from moec.frontend.dsl.values import UNKNOWN, Item
 from moec.ir.graph import Graph, Module, Origin, Source, Value
+from moec.ir.group import Shard
 from moec.ir.types import DTYPES, TensorType
 
 MAX_DEPTH = 100
@@ -16,6 +17,9 @@ MAX_DEPTH = 100
 
 MAX_INSTANCES = 4096
 """Functions that a file may become, one for each function and set of argument types."""
+
+MAX_STATEMENTS = 20_000
+"""Statements, those of loops once for each turn, and calls of layers that a file may become."""
 
 
 @dataclass
@@ -53,6 +57,23 @@ class Spelling:
         return next(iter(names)) if len(names) == 1 else str(dim)
 
 
+@dataclass(frozen=True)
+class LayerWeight:
+    """A weight of a layer: its name in files of numbers, as far as the layer knows it, type and sharding."""
+
+    name: str
+    type: TensorType
+    shard: Shard | None
+
+
+@dataclass(frozen=True)
+class Instance:
+    """What a function or layer became for one set of arguments; its weights are the graph's last inputs."""
+
+    graph: Graph
+    weights: tuple[LayerWeight, ...]
+
+
 @dataclass
 class Program:
     """What one file becomes, and what is known while it does."""
@@ -63,19 +84,33 @@ class Program:
     functions: dict[str, t.Fn] = field(default_factory=dict)
     called: dict[str, None] = field(default_factory=dict)
     spelling: Spelling = field(default_factory=Spelling)
-    instances: dict[object, Graph | None] = field(default_factory=dict)
+    instances: dict[object, Instance | None] = field(default_factory=dict)
     """Functions by name and types of arguments; None for one that could not be made."""
+    stored: dict[str, int] = field(default_factory=dict)
+    """The weights of layers by the names that they have in files of numbers, and the line that makes them."""
+    statements: int = 0
     active: list[str] = field(default_factory=list)
     """The functions being lowered now, outermost first."""
     depth: int = 0
 
 
 class Scope:
-    """The names of ``main`` or of one function, the graph that its statements build, and its reports."""
+    """The names of ``main``, of one function or of one layer (``kind``), the graph that its statements build, and its
+    reports.
+    """
 
-    def __init__(self, program: Program, graph: Graph, outer: Scope | None = None, caller: str = ""):
-        self.program, self.graph, self.outer, self.caller = program, graph, outer, caller
+    def __init__(
+        self, program: Program, graph: Graph, outer: Scope | None = None, caller: str = "", kind: str = "main"
+    ):
+        self.program, self.graph, self.outer, self.caller, self.kind = program, graph, outer, caller, kind
         self.names: dict[str, Binding] = {}
+        self.weights: list[LayerWeight] = []
+        """Of a layer: its own and those of the layers in it, in the order of the graph's inputs."""
+
+    @property
+    def file(self) -> Scope:
+        """The scope of the file's own statements."""
+        return self if self.outer is None else self.outer.file
 
     def wrong(self, at: Span, what: str, todo: str = "") -> Item:
         """Report a problem; the item that stands for the failed expression."""
@@ -114,10 +149,36 @@ class Scope:
             item.name = name.text
         self.names[name.text] = Binding(item, what, name.at, read=old.read if old is not None else False)
 
+    def counted(self, at: Span) -> bool:
+        """Count one more statement; False where there are too many, which is reported once."""
+        self.program.statements += 1
+        if self.program.statements == MAX_STATEMENTS:
+            self.wrong(at, f"the loops of this file become more than {MAX_STATEMENTS} statements", "repeat less")
+        return self.program.statements < MAX_STATEMENTS
+
     def show(self, value: Value) -> str:
         """A tensor for messages: its name, if it has one, and its type."""
         type_ = self.program.spelling.type(value.type, value)
         return f"{value.name}: {type_}" if value.name else type_
+
+
+class HostScope(Scope):
+    """The names of a host block: what it reads from around it becomes an operand."""
+
+    def __init__(self, around: Scope, graph: Graph):
+        super().__init__(around.program, graph, around, around.caller, "host")
+        self.around = around
+        self.captures: list[Value] = []
+
+    def find(self, name: str) -> Binding | None:
+        found = super().find(name)
+        if name in self.names or name not in self.around.names or found is None or not isinstance(found.item, Value):
+            return found
+        found.read = True
+        value = self.graph.add_input(name, found.item.type)
+        self.captures.append(found.item)
+        self.names[name] = Binding(value, "result", found.at, read=True)
+        return self.names[name]
 
 
 def article(what: str) -> str:

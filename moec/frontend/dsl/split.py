@@ -1,7 +1,7 @@
 """Cutting a text into statements, so that an error in one costs only that one.
 
 A statement ends at a line's end unless a bracket is open or the line ends in an operator, a comma or ``=``. ``{`` after
-the head of a block statement (``fn``) opens a block of statements; anywhere else it opens a record of attributes.
+the head of a block statement (``BLOCKS``) opens a block of statements; anywhere else it opens a record of attributes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ from lark import Lark, Token
 
 from moec.frontend.dsl.report import Report, Span
 
-WORDS = ("dim", "input", "weight", "output", "return", "fn")
+WORDS = ("dim", "group", "input", "weight", "output", "return", "fn", "layer", "for", "host")
 """Words that begin a statement. A name may be spelt like one; ``weight = x`` assigns."""
 
-BLOCKS = ("FN",)
+BLOCKS = ("FN", "LAYER", "FOR", "HOST")
 """Statements that have a body."""
+
+TOP_BLOCKS = {"FN": "a function", "LAYER": "a layer"}
+"""Statements with a body that stand at the top of a file only, and how messages call them."""
+
+MAX_BLOCKS = 8
+"""Blocks inside one another; deeper nesting is refused."""
 
 MAX_BRACKETS = 64
 """Open brackets at one place; deeper nesting is refused."""
@@ -66,10 +72,10 @@ class _Splitter:
     def __init__(self, report: Report):
         self.report = report
         self.top: list[Chunk] = []
-        self.block: Chunk | None = None
+        self.blocks: list[Chunk | None] = []
+        """The blocks that are open, outermost first; None for one that was refused."""
         self.chunk = Chunk()
         self.open: list[Token] = []
-        self.nested = 0
 
     def run(self, tokens: list[Token]) -> list[Chunk]:
         for i, token in enumerate(tokens):
@@ -86,9 +92,9 @@ class _Splitter:
                 self.other(token, following, i == 0 or tokens[i - 1].type == "NEWLINE")
         self.unclosed()
         self.flush()
-        if self.block is not None:
+        if self.blocks and self.blocks[0] is not None:
             self.report.wrong(
-                span(self.block.tokens[-1]), "this block is not closed", "add '}' after its last statement"
+                span(self.blocks[0].tokens[-1]), "this block is not closed", "add '}' after its last statement"
             )
         return self.top
 
@@ -99,7 +105,10 @@ class _Splitter:
         self.open = []
 
     def statements(self) -> list[Chunk]:
-        return self.top if self.block is None or self.block.body is None else self.block.body
+        for block in reversed(self.blocks):
+            if block is not None and block.body is not None:
+                return block.body
+        return self.top
 
     def newline(self) -> None:
         tokens = self.chunk.tokens
@@ -122,26 +131,30 @@ class _Splitter:
 
     def begin_block(self, token: Token) -> None:
         self.chunk.tokens.append(Token.new_borrow_pos("BODY", "{", token))
-        if self.block is not None:
-            self.broken(token, "a function stands inside another function", "write it at the top of the file")
-            self.flush()
-            self.nested += 1
+        word = self.chunk.tokens[0].type
+        if self.blocks and word in TOP_BLOCKS:
+            around = next((TOP_BLOCKS.get(b.tokens[0].type) for b in self.blocks if b is not None), None)
+            inside = around.replace("a ", "another ") if around == TOP_BLOCKS[word] else around or "a block"
+            self.broken(token, f"{TOP_BLOCKS[word]} stands inside {inside}", "write it at the top of the file")
+        elif len(self.blocks) >= MAX_BLOCKS:
+            self.broken(token, f"blocks are nested deeper than {MAX_BLOCKS}", "write the inner ones as functions")
+        else:
+            self.chunk.body = []
+            self.statements().append(self.chunk)
+            self.blocks.append(self.chunk)
+            self.chunk = Chunk()
             return
-        self.chunk.body = []
-        self.top.append(self.chunk)
-        self.block, self.chunk = self.chunk, Chunk()
+        self.flush()
+        self.blocks.append(None)
 
     def closes(self, token: Token) -> None:
         if self.open and _CLOSERS[self.open[-1].type] == token.type:
             self.open.pop()
             self.chunk.tokens.append(token)
-        elif token.type == "RBRACE" and self.block is not None:
+        elif token.type == "RBRACE" and self.blocks:
             self.unclosed()
             self.flush()
-            if self.nested:
-                self.nested -= 1
-            else:
-                self.block = None
+            self.blocks.pop()
         elif self.open:
             self.broken(token, f"'{token}' does not close '{self.open[-1]}' of line {self.open[-1].line}", "")
             self.chunk.tokens.append(token)

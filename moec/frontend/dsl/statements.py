@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from moec.frontend.dsl import declare
 from moec.frontend.dsl import tree as t
-from moec.frontend.dsl.expr import emit, evaluate, tensor_or_number
+from moec.frontend.dsl.expr import evaluate, tensor_or_number
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import Scope
-from moec.frontend.dsl.types import note_spelling, resolve
+from moec.frontend.dsl.types import resolve
 from moec.frontend.dsl.values import UNKNOWN, Item, Record, Results, counted, kind_of
 from moec.ir.graph import Value
-from moec.ir.symbol import sym
 from moec.ir.types import DTYPES
 
 
 def run_main(statements: Sequence[t.Statement], scope: Scope) -> None:
     """Lower the statements of the file; the outputs become the return of ``main``."""
     outputs: dict[str, Value] = {}
-    for statement in statements:
+    for i, statement in enumerate(statements):
         if isinstance(statement, t.Output):
             _output(statement, outputs, scope)
         elif isinstance(statement, t.Return):
             scope.wrong(statement.at, "'return' stands outside a function", "write output NAME")
         elif not isinstance(statement, t.Fn):
-            _STATEMENTS[type(statement)](statement, scope)
+            run_statement(statement, scope, statements[i + 1 :])
     if not outputs and not scope.program.report.problems:
         scope.wrong(Span(len(scope.program.report.lines), 1), "the file has no output", "write output NAME")
     scope.graph.set_outputs(list(outputs.values()), list(outputs))
@@ -33,31 +33,45 @@ def run_main(statements: Sequence[t.Statement], scope: Scope) -> None:
 
 def run_body(fn: t.Fn, scope: Scope) -> bool:
     """Lower the body of a function whose parameters ``scope`` knows; whether all that it returns is known."""
-    for statement in fn.body[:-1]:
+    for i, statement in enumerate(fn.body[:-1]):
         if isinstance(statement, t.Return):
             scope.wrong(statement.at, "statements follow this 'return'", "return in the last statement")
             return False
-        _in_body(statement, scope)
+        run_statement(statement, scope, fn.body[i + 1 :])
     if not fn.body or not isinstance(fn.body[-1], (t.Return, t.Broken)):
         if fn.body:
-            _in_body(fn.body[-1], scope)
-        scope.wrong(fn.at, f"function '{fn.name}' returns nothing", "end it with return VALUE")
+            run_statement(fn.body[-1], scope, ())
+        scope.wrong(fn.at, f"{fn.word} '{fn.name}' returns nothing", "end it with return VALUE")
         return False
     whole = isinstance(fn.body[-1], t.Return) and _return(fn, fn.body[-1], scope)
     warn_unread(scope)
     return whole
 
 
-def _in_body(statement: t.Statement, scope: Scope) -> None:
-    if isinstance(statement, (t.Assign, t.Broken)):
-        _STATEMENTS[type(statement)](statement, scope)
-    else:
+_MAY_STAND: dict[str, tuple[str, tuple[type, ...], str]] = {
+    "function": (
+        "a function",
+        (t.Assign, t.Broken, t.For, t.Host),
+        "declare it at the top of the file and pass it as an argument",
+    ),
+    "layer": ("a layer", (t.Assign, t.Broken, t.For, t.Host, t.Weight), "declare it at the top of the file"),
+    "host": ("a host block", (t.Assign, t.Broken, t.For), "put it before or after the block"),
+}
+"""What each block but the whole file is called, which statements may stand in it, and what to do with others."""
+
+
+def run_statement(statement: t.Statement, scope: Scope, later: Sequence[t.Statement]) -> None:
+    """Lower one statement where it may stand. ``later`` are those after it in the same block."""
+    what, allowed, todo = _MAY_STAND.get(scope.kind, ("", (), ""))
+    if what and not isinstance(statement, allowed):
         word = type(statement).__name__.lower()
-        scope.wrong(
-            statement.at,
-            f"'{word}' stands inside a function",
-            "declare it at the top of the file and pass it as an argument",
-        )
+        todo += ", or make this a layer" if isinstance(statement, t.Weight) and scope.kind == "function" else ""
+        scope.wrong(statement.at, f"'{word}' stands inside {what}", todo)
+        return
+    if type(statement) in BLOCKS:
+        BLOCKS[type(statement)](statement, scope, later)
+    else:
+        STATEMENTS[type(statement)](statement, scope)
 
 
 def _return(fn: t.Fn, statement: t.Return, scope: Scope) -> bool:
@@ -102,52 +116,6 @@ def _output(statement: t.Output, outputs: dict[str, Value], scope: Scope) -> Non
             outputs[name.text] = value
 
 
-def _dim(statement: t.Dim, scope: Scope) -> None:
-    at, name = statement.at, statement.name
-    low, high = _integer(statement.low, scope), _integer(statement.high, scope)
-    tune = None if statement.tune is None else _integer(statement.tune, scope)
-    if low is not None and high is not None:
-        if not 0 <= low <= high < 2**31:
-            scope.wrong(at, f"[{low}, {high}] are no bounds of {name}", "give 0 <= low <= high < 2**31")
-        elif tune is not None and not low <= tune <= high:
-            scope.wrong(at, f"{name} = {tune} is outside its bounds [{low}, {high}]", "give a size within them")
-        scope.program.module.symbols.setdefault(name, (low, high))
-    if tune is not None:
-        scope.program.tune.setdefault(name, tune)
-    scope.define(t.Name(at, name), sym(name), "dimension")
-
-
-def _integer(expr: t.Expr, scope: Scope) -> int | None:
-    item = tensor_or_number(expr, scope)
-    if isinstance(item, int) and not isinstance(item, bool):
-        return item
-    if item is not UNKNOWN:
-        scope.wrong(expr.at, f"an integer is wanted, not {kind_of(item)}")
-    return None
-
-
-def _input(statement: t.Input, scope: Scope) -> None:
-    for declared in statement.items:
-        type_ = resolve(declared.type, scope)
-        value: Item = UNKNOWN
-        if type_ is not None:
-            value = scope.graph.add_input(declared.name, type_)
-            note_spelling(declared.type, value, scope)
-        scope.define(t.Name(declared.at, declared.name), value, "input")
-
-
-def _weight(statement: t.Weight, scope: Scope) -> None:
-    for declared in statement.items:
-        type_ = resolve(declared.type, scope)
-        value: Item = UNKNOWN
-        if type_ is not None and type_.shape is not None:
-            attrs = {"name": declared.stored, "dtype": type_.dtype, "shape": type_.shape}
-            value = emit("weight", [], attrs, declared.at, scope)
-            if isinstance(value, Value):
-                note_spelling(declared.type, value, scope)
-        scope.define(t.Name(declared.at, declared.name), value, "weight")
-
-
 def _assign(statement: t.Assign, scope: Scope) -> None:
     item = evaluate(statement.value, scope)
     targets = statement.targets
@@ -190,10 +158,14 @@ def _broken(statement: t.Broken, scope: Scope) -> None:
             scope.define(t.Name(statement.at, name), UNKNOWN, "result")
 
 
-_STATEMENTS: dict[type, Callable[[Any, Scope], None]] = {
-    t.Dim: _dim,
-    t.Input: _input,
-    t.Weight: _weight,
+BLOCKS: dict[type, Callable[[Any, Scope, Sequence[t.Statement]], None]] = {}
+"""How statements with a block are lowered; ``blocks.py``, which needs this module, fills it."""
+
+STATEMENTS: dict[type, Callable[[Any, Scope], None]] = {
+    t.Dim: declare.dim,
+    t.Group: declare.group,
+    t.Input: declare.input_,
+    t.Weight: declare.weight,
     t.Assign: _assign,
     t.Broken: _broken,
 }

@@ -107,7 +107,9 @@ class Subscript:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """``f(a, b, name = c, **attributes)`` of an op, a function of the file or a built-in function."""
+    """``f(a, b, name = c, **attributes)`` of an op, a function or layer of the file or a built-in function;
+    ``layer[3:61](a, b)`` has ``instances``.
+    """
 
     at: Span
     fn: str
@@ -115,6 +117,7 @@ class Call:
     keywords: tuple[tuple[Name, Expr], ...]
     spreads: tuple[Expr, ...]
     depth: int
+    instances: tuple[Expr | Part | Rest, ...] = ()
 
 
 Expr = Name | Literal | Items | Fields | Unary | Binary | Member | Subscript | Call
@@ -141,12 +144,36 @@ class Dim:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """``group tp = 8``, ``group ep in [1, 64] = 32 over tp``: ranks that communicate; ``over`` names the group in whose
+    groups its members hold the same place.
+    """
+
+    at: Span
+    name: str
+    low: Expr | None
+    high: Expr | None
+    size: Expr
+    over: Name | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """``sharded(tp, axis = 0)``: each rank of the group has its part of the whole tensor."""
+
+    at: Span
+    group: Name
+    axis: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Declared:
-    """One declared tensor: ``name: type``, and for a weight the name it has in files of numbers."""
+    """One declared tensor: ``name: type``, how it is sharded, and for a weight the name it has in files of numbers."""
 
     at: Span
     name: str
     type: Type
+    sharding: Sharding | None
     stored: str
 
 
@@ -203,14 +230,41 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Fn:
-    """A function: dimension names that its calls bind, parameters, declared results (None where not), statements."""
+    """A function: dimension names that its calls bind, parameters, declared results (None where not), statements. A
+    layer is one that has weights; ``stored`` begins their names in files of numbers, and is "" for a function.
+    """
 
     at: Span
     name: str
     dims: tuple[Name, ...]
     params: tuple[Param, ...]
     results: tuple[Type, ...] | None
+    stored: str = ""
+    body: tuple[Statement, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """``layer`` or ``function``."""
+        return "layer" if self.stored else "function"
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """``for i in 0:36 { ... }``: the statements once for each i, which is known at compile time."""
+
+    at: Span
+    name: Name
+    start: Expr
+    stop: Expr
     body: tuple[Statement, ...] = ()
 
 
-Statement = Dim | Input | Weight | Output | Assign | Return | Fn | Broken
+@dataclass(frozen=True, slots=True)
+class Host:
+    """``host { ... }``: statements that run on the host."""
+
+    at: Span
+    body: tuple[Statement, ...] = ()
+
+
+Statement = Dim | Group | Input | Weight | Output | Assign | Return | Fn | For | Host | Broken

@@ -1,8 +1,8 @@
 """What an expression can stand for, and arithmetic on the parts known at compile time.
 
 An item is a tensor (``Value``), a dimension (``int`` or ``Expr``), another number, a string, bool, dtype or ``none``, a
-list of items, a record of attributes, several results at once, or ``UNKNOWN`` where an error was already reported
-and must not be reported again.
+list of items, a record of attributes, a group of ranks, several results at once, or ``UNKNOWN`` where an error was
+already reported and must not be reported again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moec.ir.graph import Value
+from moec.ir.group import Group
 from moec.ir.symbol import Bounds, Dim, Expr, bounds, ceildiv, dmax, dmin, exact_div, floordiv, mod
 from moec.ir.types import DType
 
@@ -52,7 +53,7 @@ class Record:
 
 
 Item = Any
-"""Value | int | Expr | float | str | bool | DType | None | tuple | Record | Results | Unknown."""
+"""Value | int | Expr | float | str | bool | DType | None | tuple | Record | Group | Results | Unknown."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -93,6 +94,7 @@ _KINDS: Sequence[tuple[type, str]] = (
     (DType, "a dtype"),
     (tuple, "a list"),
     (Record, "a record"),
+    (Group, "a group"),
     (Unknown, "unknown"),
 )
 
@@ -183,5 +185,5 @@ def call_builtin(name: str, a: Item, b: Item, symbols: Mapping[str, Bounds]) -> 
     return checked_dim(dmin(a, b) if name == "min" else dmax(a, b))
 
 
-BUILTINS = ("ceildiv", "min", "max", "tensor")
-"""Functions that are no ops: three of dimensions, and ``tensor(numbers, dtype)``."""
+BUILTINS = ("ceildiv", "min", "max", "tensor", "size")
+"""Functions that are no ops: three of dimensions, ``tensor(numbers, dtype)``, and ``size(x, at_most = dimension)``."""
