@@ -6,10 +6,10 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import pytest
-from ascend_run import Case, Project, built_kernel, mask_sites
+from ascend_run import Case, built, built_kernel, mask_sites, programs_of
 
 from moec.codegen.capacities import Capacities
+from moec.codegen.kernel_ir import Kernel
 from moec.codegen.kernels.cube import Grouped, Product, grouped_matmul_kernel, matmul_kernel
 from moec.codegen.tiling import CubeTile, cube_tile
 
@@ -34,37 +34,41 @@ def close(got: np.ndarray, want: np.ndarray, out: str, depth: int) -> None:
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=EPS[out], atol=EPS["f32"] * scale + 1e-30)
 
 
-def matmul_project(
-    folder: Path, n: int, k: int, dtype: str, out: str, by_k: bool = False, tile: CubeTile | None = None
-) -> Project:
+def matmul(name: str, n: int, k: int, dtype: str, out: str, by_k: bool = False, tile: CubeTile | None = None) -> Kernel:
     tile = tile or cube_tile(64, n, k, dtype, CAPS)
-    kernel = matmul_kernel("mm", CAPS, tile, Product(None, n, k, 1, dtype, out, by_k))
-    return built_kernel(kernel, folder)
+    return matmul_kernel(name, CAPS, tile, Product(None, n, k, 1, dtype, out, by_k))
 
 
-@pytest.mark.parametrize("by_k", [False, True], ids=["n_by_k", "k_by_n"])
-@pytest.mark.parametrize(("dtype", "out"), [("f32", "f32"), ("f16", "f16"), ("bf16", "f32"), ("bf16", "bf16")])
-def test_matmul(tmp_path: Path, dtype: str, out: str, by_k: bool) -> None:
+def run_products(folder: Path, variants: dict[str, tuple[int, int, str, str, bool]], rows: tuple[int, ...]) -> None:
+    """Every variant (n, k, dtype, out, b by k) at every number of rows, in one program, against numpy."""
     rng = np.random.default_rng(0)
-    n, k = 126, 150
-    project = matmul_project(tmp_path, n, k, dtype, out, by_k)
-    b = numbers(rng, (1, k, n) if by_k else (1, n, k), dtype)
-    for m in (0, 1, 2, 5, 127, 200):
-        a = numbers(rng, (1, m, k), dtype)
-        got = project.outputs({"a": a, "b": b}, {"M": m})["c"]
-        close(got, product(a, b, by_k), out, k)
+    project = built(programs_of([matmul(name, *v) for name, v in variants.items()], 2), folder)
+    for m in rows:
+        arrays, want = {}, {}
+        for name, (n, k, dtype, _, by_k) in variants.items():
+            a, b = numbers(rng, (1, m, k), dtype), numbers(rng, (1, k, n) if by_k else (1, n, k), dtype)
+            arrays |= {f"{name}.a": a, f"{name}.b": b}
+            want[name] = product(a, b, by_k)
+        got = project.outputs(arrays, {"M": m})
+        for name, (_, k, _, out, _) in variants.items():
+            close(got[f"{name}.c"], want[name], out, k)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16"])
-@pytest.mark.parametrize(("n", "k"), [(1, 1), (5, 7), (7, 126), (17, 33)])
-def test_matmul_small_widths(tmp_path: Path, dtype: str, n: int, k: int) -> None:
-    rng = np.random.default_rng(1)
-    for by_k in (False, True):
-        project = matmul_project(tmp_path / str(by_k), n, k, dtype, "f32", by_k)
-        b = numbers(rng, (1, k, n) if by_k else (1, n, k), dtype)
-        for m in (1, 3, 18):
-            a = numbers(rng, (1, m, k), dtype)
-            close(project.outputs({"a": a, "b": b}, {"M": m})["c"], product(a, b, by_k), "f32", k)
+def test_matmul(tmp_path: Path) -> None:
+    dtypes = (("f32", "f32"), ("f16", "f16"), ("bf16", "f32"), ("bf16", "bf16"))
+    variants = {f"{d}_{o}_{by_k}": (126, 150, d, o, by_k) for d, o in dtypes for by_k in (False, True)}
+    run_products(tmp_path, variants, (0, 1, 2, 5, 127, 200))
+
+
+def test_matmul_small_widths(tmp_path: Path) -> None:
+    widths = ((1, 1), (5, 7), (7, 126), (17, 33))
+    variants = {
+        f"w{n}_{k}_{d}_{by_k}": (n, k, d, "f32", by_k)
+        for n, k in widths
+        for d in ("f32", "f16")
+        for by_k in (False, True)
+    }
+    run_products(tmp_path, variants, (1, 3, 18))
 
 
 def test_matmul_batched_with_every_size_at_run_time(tmp_path: Path) -> None:
@@ -87,29 +91,45 @@ def grouped_reference(rows: np.ndarray, w: np.ndarray, counts: np.ndarray) -> np
     return out
 
 
-@pytest.mark.parametrize(("dtype", "out"), [("f32", "f32"), ("f16", "f16"), ("bf16", "bf16")])
-def test_grouped_matmul(tmp_path: Path, dtype: str, out: str) -> None:
+def test_grouped_matmul(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     experts, n, k = 5, 75, 90
     tile = CubeTile(32, 48, 64, 32, 2)
-    project = built_kernel(grouped_matmul_kernel("gmm", CAPS, tile, Grouped(experts, n, k, dtype, out)), tmp_path)
-    w = numbers(rng, (experts, n, k), dtype)
+    dtypes = {"g32": ("f32", "f32"), "g16": ("f16", "f16"), "gb16": ("bf16", "bf16")}
+    kernels = [grouped_matmul_kernel(x, CAPS, tile, Grouped(experts, n, k, *d)) for x, d in dtypes.items()]
+    project = built(programs_of(kernels, 2), tmp_path)
     for counts in ([5, 0, 3, 0, 1], [0, 0, 0, 0, 0], [0, 0, 0, 0, 70], [33, 1, 32, 2, 64], [1, 0, 0, 0, 0]):
         c = np.array(counts, np.int32)
-        rows = numbers(rng, (int(c.sum()), k), dtype)
+        arrays, want = {}, {}
+        for name, (dtype, _) in dtypes.items():
+            rows, w = numbers(rng, (int(c.sum()), k), dtype), numbers(rng, (experts, n, k), dtype)
+            arrays |= {f"{name}.rows": rows, f"{name}.w": w, f"{name}.counts": c}
+            want[name] = grouped_reference(rows, w, c)
         for order in ("forward", "reverse", "random:7"):
-            inputs = {"rows": rows, "w": w, "counts": c}
-            got = project.outputs(inputs, {"S": rows.shape[0]}, MOEC_CPU_ORDER=order)["out"]
-            close(got, grouped_reference(rows, w, c), out, k)
+            got = project.outputs(arrays, {"S": int(c.sum())}, MOEC_CPU_ORDER=order)
+            for name, (_, out) in dtypes.items():
+                close(got[f"{name}.out"], want[name], out, k)
 
 
-def test_every_site_of_matmul_is_caught(tmp_path: Path) -> None:
+def test_every_site_of_every_matmul_is_caught(tmp_path: Path) -> None:
+    """Two slots of L0C and one, b by n and by k, f32 and 16-bit: every site is noticed."""
     rng = np.random.default_rng(4)
     n, k = 64, 160
-    project = matmul_project(tmp_path, n, k, "f32", "f32", tile=CubeTile(32, 32, 64, 32, 2))
-    a, b = numbers(rng, (1, 200, k), "f32"), numbers(rng, (1, n, k), "f32")
-    report = mask_sites(project, [Case({"a": a, "b": b}, {"M": 200}, {"c": product(a, b, False)})])
+    kernels = {
+        "mm": matmul("mm", n, k, "f32", "f32", tile=CubeTile(32, 32, 64, 32, 2)),
+        "mm_by_k": matmul("mm_by_k", n, k, "f32", "f32", True, CubeTile(32, 32, 64, 32, 1)),
+        "mm16_by_k": matmul("mm16_by_k", n, k, "f16", "f32", True, CubeTile(32, 32, 64, 32, 2)),
+    }
+    project = built(programs_of(list(kernels.values()), 2), tmp_path)
+    arrays, want = {}, {}
+    for name, kernel in kernels.items():
+        dtype, by_k = kernel.params[0].dtype, name.endswith("by_k")
+        a, b = numbers(rng, (1, 200, k), dtype), numbers(rng, (1, k, n) if by_k else (1, n, k), dtype)
+        arrays |= {f"{name}.a": a, f"{name}.b": b}
+        want[f"{name}.c"] = product(a, b, by_k)
+    report = mask_sites(project, [Case(arrays, {"M": 200}, want)])
     assert not report.missed, f"{report}: {report.missed}"
+    assert sum(report.total.values()) >= 3 * 38
 
 
 def test_every_site_of_grouped_matmul_is_caught(tmp_path: Path) -> None:

@@ -44,22 +44,31 @@ def dim_of(s: Scalar) -> Dim:
 
 def program_of(kernel: Kernel, cores: int) -> Program:
     """A program of one launch; the kernel's arguments are its symbols, in and inout parameters its inputs."""
-    tensors, outputs = [], []
-    for p in kernel.params:
-        shape = tuple(dim_of(d) for d in p.shape)
-        tensors.append(Tensor(p.name, p.dtype, shape, "temp" if p.direction == "out" else "input", p.name))
-        if p.direction != "in":
-            outputs.append(Output(p.name, p.name, shape))
-    launch = Launch(
-        kernel.name,
-        tuple((p.name, p.name) for p in kernel.params),
-        tuple((a.name, sym(a.name)) for a in kernel.args),
-        (kernel.name,),
-    )
-    symbols = {a.name: (a.lo, a.hi) for a in kernel.args}
-    return Program(
-        kernel.name, symbols, (kernel,), tuple(tensors), tuple(outputs), (launch,), {"aic": cores, "aiv": cores}
-    )
+    return programs_of([kernel], cores, prefix=False)
+
+
+def programs_of(kernels: Sequence[Kernel], cores: int, prefix: bool = True) -> Program:
+    """One program that launches each kernel once on tensors of its own, called ``<kernel>.<parameter>`` outside.
+
+    Arguments of equal name are one symbol. Many kernels in one program are quicker to build than many programs.
+    """
+    tensors, outputs, launches = [], [], []
+    symbols: dict[str, tuple[int, int]] = {}
+    for kernel in kernels:
+        own = f"{kernel.name}." if prefix else ""
+        symbols |= {a.name: (a.lo, a.hi) for a in kernel.args}
+        for p in kernel.params:
+            shape = tuple(dim_of(d) for d in p.shape)
+            name = (own + p.name).replace(".", "_")
+            tensors.append(Tensor(name, p.dtype, shape, "temp" if p.direction == "out" else "input", own + p.name))
+            if p.direction != "in":
+                outputs.append(Output(own + p.name, name, shape))
+        operands = tuple((p.name, (own + p.name).replace(".", "_")) for p in kernel.params)
+        launches.append(
+            Launch(kernel.name, operands, tuple((a.name, sym(a.name)) for a in kernel.args), (kernel.name,))
+        )
+    both = {"aic": cores, "aiv": cores}
+    return Program("kernels", symbols, tuple(kernels), tuple(tensors), tuple(outputs), tuple(launches), both)
 
 
 @dataclass
