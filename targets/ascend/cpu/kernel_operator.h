@@ -4,6 +4,7 @@
 #include "moec_cpu/copy_pad.h"
 #include "moec_cpu/cube_fixpipe.h"
 #include "moec_cpu/cube_load3d.h"
+#include "moec_cpu/debug_print.h"
 #include "moec_cpu/scalar.h"
 #include "moec_cpu/stream.h"
 #include "moec_cpu/system.h"

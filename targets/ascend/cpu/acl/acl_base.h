@@ -52,3 +52,5 @@ typedef enum {
     ACL_UINT16 = 7, ACL_UINT32 = 8, ACL_INT64 = 9, ACL_UINT64 = 10, ACL_DOUBLE = 11, ACL_BOOL = 12, ACL_STRING = 13,
     ACL_COMPLEX64 = 16, ACL_COMPLEX128 = 17, ACL_BF16 = 27, ACL_INT4 = 29, ACL_UINT1 = 30
 } aclDataType;
+
+#include "moec_cpu/stream.h"  // ACLRT_LAUNCH_KERNEL, before a generated aclrtlaunch_<kernel>.h may define it

@@ -88,6 +88,7 @@ inline Pipe local_copy_pipe(Space to, Space from, Site site)
            fmt("DataCopy: %s to %s on NPU arch 2201", space_info(from).name, space_info(to).name));
 }
 
+/// Whole blocks move, so what was never written stays so at its new place.
 inline void copy_local(Instr& in, const LocalRef& dst, const LocalRef& src, const Bursts& b)
 {
     in.align(dst, "dst");
@@ -95,8 +96,9 @@ inline void copy_local(Instr& in, const LocalRef& dst, const LocalRef& src, cons
     for (uint32_t i = 0; i < b.count; ++i) {
         uint64_t from = src.addr + i * b.src_step, to = dst.addr + i * b.dst_step;
         if (b.bytes == 0) continue;
-        in.read(src, from, from + b.bytes);
+        bool hole = in.read_raw(src, from, from + b.bytes);
         in.write(dst, to, to + b.bytes);
+        if (hole) in.copy_taint(src.space, from, dst.space, to, b.bytes);
         std::memmove(in.c.data(dst.space) + to, in.c.data(src.space) + from, b.bytes);
     }
     in.count(b.count * b.bytes);

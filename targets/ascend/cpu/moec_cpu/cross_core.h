@@ -119,6 +119,30 @@ inline void sync_all(bool vector_only, Site site, const char* op, bool hardware)
     block_until([e, seen] { return *e != seen; }, op, site);
 }
 
+/// Set and taken in order: each IBSet releases one IBWait of the same block and event.
+inline void ib_set(int32_t block, int32_t event, Site site)
+{
+    Core& c = core(site);
+    g_running.last = site;
+    if (masked("set", site)) return;
+    drain(c);
+    g_launch_now->ib[{block, event}].push_back({publish(c, c.clock[S]), site});
+    stat_slot(S, "IBSet").count += 1;
+}
+
+inline void ib_wait(int32_t block, int32_t event, Site site)
+{
+    Core& c = core(site);
+    g_running.last = site;
+    auto* q = &g_launch_now->ib[{block, event}];
+    block_until([q] { return !q->empty(); }, fmt("IBWait(%d, %d)", block, event), site);
+    CrossSet set = q->front();
+    q->pop_front();
+    if (masked("wait", site)) return;
+    for (int p = 0; p < kPipes; ++p) c.clock[p].join_world(set.world);
+    stat_slot(S, "IBWait").count += 1;
+}
+
 }  // namespace moec_cpu
 
 namespace AscendC {
@@ -139,6 +163,43 @@ template <bool isAIVOnly = true>
 void SyncAll(Site site = Site::here())
 {
     moec_cpu::sync_all(isAIVOnly, site, "SyncAll", true);
+}
+
+/// Software form: needs 32 bytes a core in both workspaces. It orders the cores as the hardware form does.
+template <bool isAIVOnly = true>
+void SyncAll(const GlobalTensor<int32_t>& gmWorkspace, const LocalTensor<int32_t>& ubWorkspace, const int32_t usedCores = 0,
+             Site site = Site::here())
+{
+    using namespace moec_cpu;
+    Core& c = core(site);
+    uint32_t cores = usedCores > 0 ? static_cast<uint32_t>(usedCores) : g_launch_now->block_dim;
+    if (cores != g_launch_now->block_dim) {
+        refuse(site, "unsupported software barrier", fmt("SyncAll over %u of %u cores; the model joins all of them", cores, g_launch_now->block_dim));
+    }
+    if (ubWorkspace.ref().addr + cores * 32 > ubWorkspace.ref().hi) {
+        refuse(site, "workspace too small", fmt("SyncAll needs %u bytes of ubWorkspace for %u cores", cores * 32, cores));
+    }
+    Allocation* a = find_allocation(gmWorkspace.ref().addr);
+    if (!a || a->freed || gmWorkspace.ref().addr + cores * 32 > a->begin + a->size || gmWorkspace.ref().addr + cores * 32 > gmWorkspace.ref().hi) {
+        refuse(site, "workspace too small", fmt("SyncAll needs %u bytes of gmWorkspace for %u cores", cores * 32, cores));
+    }
+    if (!a->all_written(gmWorkspace.ref().addr - a->begin, gmWorkspace.ref().addr - a->begin + cores * 32)) {
+        refuse(site, "workspace not cleared", "gmWorkspace of SyncAll must be zero before the kernel starts (aclrtMemset)");
+    }
+    (void)c;
+    sync_all(isAIVOnly, site, "SyncAll", false);
+}
+
+/// IBSet announces event `eventID` of block `blockIdx`, IBWait waits for it: one core hands over to another.
+template <bool isAIVOnly = true>
+void IBSet(const GlobalTensor<int32_t>&, const LocalTensor<int32_t>&, int32_t blockIdx, int32_t eventID, Site site = Site::here())
+{
+    moec_cpu::ib_set(blockIdx, eventID, site);
+}
+template <bool isAIVOnly = true>
+void IBWait(const GlobalTensor<int32_t>&, const LocalTensor<int32_t>&, int32_t blockIdx, int32_t eventID, Site site = Site::here())
+{
+    moec_cpu::ib_wait(blockIdx, eventID, site);
 }
 
 }  // namespace AscendC

@@ -154,8 +154,9 @@ void mmad(const LocalRef& c, const LocalRef& a, const LocalRef& b, const LocalRe
     in.align(b, "B");
     MmadShape s = mmad_shape<T>(p);
     in.relaxed_same_pipe(s.m_blocks * s.n_blocks >= 10);  // larger ones need no PipeBarrier<PIPE_M> (vendor's Mmad page)
+    const LocalRef table{BT, 0, 0, space_info(BT).bytes};
+    if (!bias && p.cmatrixSource && !p.cmatrixInitVal) bias = &table;  // without an operand: the start of the bias table
     CStart start = bias ? CStart::Bias : (p.cmatrixInitVal && !p.isBias ? CStart::Zero : CStart::Keep);
-    in.require(bias || !p.cmatrixSource || start == CStart::Zero, "bias without a tensor", "cmatrixSource needs the Mmad with a bias operand");
     if (p.unitFlag) in.c.clock[M].join(in.c.unit_fix);
     mmad_reads<T>(in, a, b, s);
     if (start == CStart::Keep) each_result(c, s, [&](uint64_t x, uint64_t y) { in.read(c, x, y); });

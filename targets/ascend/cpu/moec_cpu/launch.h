@@ -61,6 +61,7 @@ inline void make_fibers(Launch& l)
             l.fibers.push_back(std::move(f));
         }
     }
+    l.ib.clear();
     l.cross.assign(l.fibers.size() * 16, CrossQueues());
     l.barrier.assign(l.fibers.size(), nullptr);
     l.barrier_in.assign(l.fibers.size(), false);

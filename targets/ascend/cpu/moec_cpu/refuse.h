@@ -49,6 +49,7 @@ __attribute__((format(printf, 1, 2))) inline std::string fmt(const char* format,
 
 inline void on_signal(int number, siginfo_t* info, void*)
 {
+    if (number == SIGABRT) refuse(g_running.last, "assertion failed", "an assert() of the program does not hold; the last API call was here");
     if (number == SIGFPE) refuse(g_running.last, "integer division by zero", "check the divisor; the last API call was here");
     refuse(g_running.last, "invalid memory access",
            fmt("a raw pointer touched address %p outside any live device buffer, or the stack overflowed; "
@@ -74,6 +75,7 @@ inline bool install_handlers()
     sigaction(SIGSEGV, &action, nullptr);
     sigaction(SIGBUS, &action, nullptr);
     sigaction(SIGFPE, &action, nullptr);
+    sigaction(SIGABRT, &action, nullptr);
     std::set_terminate(on_terminate);
     return true;
 }

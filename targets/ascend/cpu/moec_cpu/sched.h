@@ -46,6 +46,7 @@ struct Launch {
     int ratio = 0;       // vector cores per cube core in a mixed launch
     std::vector<std::unique_ptr<Fiber>> fibers;
     std::vector<CrossQueues> cross;  // core*16 + flag
+    std::map<std::pair<int32_t, int32_t>, std::deque<CrossSet>> ib;  // IBSet by (block, event)
     std::vector<const World*> barrier;   // arrived clocks of SyncAll
     std::vector<bool> barrier_in;
     std::vector<bool> barrier_aiv;

@@ -92,6 +92,34 @@ uint32_t KernelRef::submit(void* stream, uint32_t block_dim, W... args) const
     return 0;
 }
 
+/// A launch by function: what name<<<blocks, buffer, stream>>>(args) becomes (asc_to_cpp.py).
+template <typename... P>
+struct FunctionLaunch {
+    const char* name;
+    int type;
+    uint32_t blocks;
+    void* stream;
+    void (*kernel)(P...);
+    Site site;
+    void operator()(P... args) const
+    {
+        if (!known_stream(stream)) refuse(site, fmt("launch of %s on a stream that does not exist", name), "create it with aclrtCreateStream");
+        Task t;
+        (note_pointer(t.pointers, args), ...);
+        t.site = site;
+        t.what = name;
+        FunctionLaunch me = *this;
+        t.run = [=] { launch(me.name, me.blocks, me.type, [=] { me.kernel(args...); }, me.site); };
+        stream_of(stream).tasks.push_back(std::move(t));
+    }
+};
+
+template <typename... P>
+FunctionLaunch<P...> launch_function(const char* name, int type, uint32_t blocks, void* stream, void (*kernel)(P...), Site site = Site::here())
+{
+    return {name, type, blocks, stream, kernel, site};
+}
+
 }  // namespace moec_cpu
 
 /// ACLRT_LAUNCH_KERNEL(name)(blockDim, stream, args...): finds the kernel by its symbol, so that neither a

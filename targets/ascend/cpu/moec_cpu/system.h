@@ -1,6 +1,14 @@
 // Kernel keywords, core identity and other system variables of the device side.
 #pragma once
+#include <cassert>
 #include "moec_cpu/cross_core.h"
+
+#ifndef __NPU_ARCH__
+#define __NPU_ARCH__ 2201
+#endif
+#ifndef __CCE_AICORE__
+#define __CCE_AICORE__ 220
+#endif
 
 #define __gm__
 #define __ubuf__
@@ -12,6 +20,10 @@
 #define __ssbuf__
 #define __aicore__
 #define __global__ __attribute__((used))
+#define __vector__
+#define __cube__
+#define __mix__(cubes, vectors)
+#define __schedmode__(mode)
 #define __sync_alias__
 #define __inout_pipe__(x)
 #define __in_pipe__(x)
@@ -36,6 +48,7 @@ inline bool core_is(bool aic)
 #define ASCEND_IS_AIV (::moec_cpu::core_is(false))
 #define ASCEND_IS_NOT_AIC (!::moec_cpu::core_is(true))
 #define ASCEND_IS_NOT_AIV (!::moec_cpu::core_is(false))
+#define block_idx (::AscendC::GetBlockIdx())
 #define g_coreType (::moec_cpu::core_is(true) ? ::AscendC::AIC : ::AscendC::AIV)
 
 /// Known before the launch: the enclosing function's name is registered with the type when the program starts.
@@ -58,6 +71,11 @@ inline bool core_is(bool aic)
     } while (0)
 
 namespace AscendC {
+
+template <typename T, typename U>
+using IsSameType = std::is_same<T, U>;
+template <typename T>
+using PrimT = T;
 
 inline int64_t GetBlockIdx(Site site = Site::here()) { return moec_cpu::core(site).block; }
 inline int64_t GetBlockNum(Site site = Site::here())
@@ -92,6 +110,59 @@ template <typename T>
 void DataCachePreload(const GlobalTensor<uint64_t>&, const T)
 {
 }
+
+inline void InitSocState(Site site = Site::here()) { moec_cpu::core(site); }
+
+/// Hands out the addresses of one memory from 0 up, 32-byte aligned (newer CANN; static tensors without TPipe).
+template <Hardware hardware>
+class LocalMemAllocator {
+public:
+    static_assert(hardware != Hardware::GM && hardware != Hardware::MAX, "LocalMemAllocator: a local memory");
+
+    template <TPosition pos, typename T, uint32_t tileSize>
+    LocalTensor<T> Alloc(Site site = Site::here())
+    {
+        return take<T>(pos, tileSize, site);
+    }
+    template <typename T, uint32_t tileSize>
+    LocalTensor<T> Alloc(Site site = Site::here())
+    {
+        return take<T>(default_position(), tileSize, site);
+    }
+    template <TPosition pos, typename T>
+    LocalTensor<T> Alloc(uint32_t tileSize, Site site = Site::here())
+    {
+        return take<T>(pos, tileSize, site);
+    }
+    template <typename T>
+    LocalTensor<T> Alloc(uint32_t tileSize, Site site = Site::here())
+    {
+        return take<T>(default_position(), tileSize, site);
+    }
+    uint32_t GetCurAddr() const { return next_; }
+
+private:
+    static constexpr TPosition default_position()
+    {
+        switch (hardware) {
+            case Hardware::UB: return TPosition::VECCALC;
+            case Hardware::L1: return TPosition::A1;
+            case Hardware::L0A: return TPosition::A2;
+            case Hardware::L0B: return TPosition::B2;
+            case Hardware::L0C: return TPosition::CO1;
+            case Hardware::BIAS: return TPosition::C2;
+            default: return TPosition::C2PIPE2GM;
+        }
+    }
+    template <typename T>
+    LocalTensor<T> take(TPosition pos, uint32_t elements, Site site)
+    {
+        LocalTensor<T> t(pos, next_, elements, site);
+        next_ += moec_cpu::round_up32(elements * static_cast<uint64_t>(sizeof(T)));
+        return t;
+    }
+    uint32_t next_ = 0;
+};
 
 /// bf16 has no arithmetic: these are the scalar conversions.
 inline float ToFloat(const bfloat16_t& value) { return static_cast<float>(value); }

@@ -77,6 +77,22 @@ void compare_scalar(Instr& in, const LocalRef& dst, const AscendC::LocalTensor<T
     write_bits<T>(in, dst, repeats, [&](uint32_t r, uint32_t e) { return compare_value<T>(load<T>(ub + x.at(r, e)), s, m); });
 }
 
+/// One repeat compared into the register; lanes that are masked off give 0.
+template <typename T>
+void compare_register(Instr& in, const AscendC::LocalTensor<T>& a, const AscendC::LocalTensor<T>& b, CMPMODE m, const Work& w,
+                      const AscendC::BinaryRepeatParams& p)
+{
+    Operand x = operand(a, p.src0BlkStride, p.src0RepStride, "src0"), y = operand(b, p.src1BlkStride, p.src1RepStride, "src1");
+    read_operand(in, x, w);
+    read_operand(in, y, w);
+    in.count(w.elements() * sizeof(T), 1);
+    uint8_t* ub = in.c.data(UB);
+    in.c.cmp_mask[0] = in.c.cmp_mask[1] = 0;
+    each_lane(w, [&](uint32_t r, uint32_t e) {
+        if (compare_value<T>(load<T>(ub + x.at(r, e)), load<T>(ub + y.at(r, e)), m)) in.c.cmp_mask[e / 64] |= 1ULL << (e % 64);
+    });
+}
+
 template <typename T>
 uint32_t compare_repeats(Instr& in, uint64_t count)
 {
@@ -250,6 +266,67 @@ void Select(const LocalTensor<T>& dst, const LocalTensor<U>& selMask, const Loca
     MOEC_SELECT_TYPES;
     moec_cpu::Instr in(moec_cpu::V, "Select", site);
     moec_cpu::select_scalar<T>(in, dst, selMask.ref(), src0, src1, selMode, moec_cpu::count_work(in, count, 256 / sizeof(T)), BinaryRepeatParams());
+}
+// The comparison register: 128 bits that Compare without a destination sets and Select without a mask reads.
+
+template <typename T, bool isSetMask = true>
+void Compare(const LocalTensor<T>& src0, const LocalTensor<T>& src1, CMPMODE cmpMode, const uint64_t mask[],
+             const BinaryRepeatParams& p, Site site = Site::here())
+{
+    static_assert(moec_cpu::one_of<T, half, float>, "Compare into the register: half or float");
+    moec_cpu::Instr in(moec_cpu::V, "Compare", site);
+    moec_cpu::compare_register<T>(in, src0, src1, cmpMode, moec_cpu::bits_work(in, mask, 1, 256 / sizeof(T), isSetMask), p);
+}
+template <typename T, bool isSetMask = true>
+void Compare(const LocalTensor<T>& src0, const LocalTensor<T>& src1, CMPMODE cmpMode, const uint64_t mask,
+             const BinaryRepeatParams& p, Site site = Site::here())
+{
+    static_assert(moec_cpu::one_of<T, half, float>, "Compare into the register: half or float");
+    moec_cpu::Instr in(moec_cpu::V, "Compare", site);
+    moec_cpu::compare_register<T>(in, src0, src1, cmpMode, moec_cpu::mask_work(in, mask, 1, 256 / sizeof(T), isSetMask), p);
+}
+template <typename T>
+void GetCmpMask(const LocalTensor<T>& dst, Site site = Site::here())
+{
+    using namespace moec_cpu;
+    Instr in(V, "GetCmpMask", site);
+    in.align(dst.ref(), "dst");
+    in.write(dst.ref(), dst.ref().addr, dst.ref().addr + 16);
+    std::memcpy(in.c.data(UB) + dst.ref().addr, in.c.cmp_mask, 16);
+    in.count(16, 1);
+}
+template <typename T>
+void SetCmpMask(const LocalTensor<T>& src, Site site = Site::here())
+{
+    using namespace moec_cpu;
+    Instr in(V, "SetCmpMask", site);
+    in.align(src.ref(), 16, "src");
+    in.read(src.ref(), src.ref().addr, src.ref().addr + 16);
+    std::memcpy(in.c.cmp_mask, in.c.data(UB) + src.ref().addr, 16);
+    in.count(16, 1);
+}
+template <typename T, SELMODE selMode>
+void Select(const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTensor<T>& src1, moec_cpu::U8 repeatTimes,
+            const BinaryRepeatParams& p, Site site = Site::here())
+{
+    static_assert(moec_cpu::one_of<T, half, float> && selMode == SELMODE::VSEL_CMPMASK_SPR, "Select by the register: half or float, VSEL_CMPMASK_SPR");
+    using namespace moec_cpu;
+    Instr in(V, "Select", site);
+    const uint64_t* bits = in.c.cmp_mask;
+    Work w = register_work(in, repeatTimes, 256 / sizeof(T));
+    Operand d = operand(dst, p.dstBlkStride, p.dstRepStride, "dst"), x = operand(src0, p.src0BlkStride, p.src0RepStride, "src0"),
+            y = operand(src1, p.src1BlkStride, p.src1RepStride, "src1");
+    check_overlap(in, d, x, w, false);
+    check_overlap(in, d, y, w, false);
+    read_operand(in, x, w);
+    read_operand(in, y, w);
+    write_operand(in, d, w);
+    in.count(w.elements() * sizeof(T), w.repeats);
+    uint8_t* ub = in.c.data(UB);
+    each_lane(w, [&](uint32_t r, uint32_t e) {
+        bool take = bits[e / 64] >> (e % 64) & 1;
+        store<T>(ub + d.at(r, e), load<T>(ub + (take ? x : y).at(r, e)));
+    });
 }
 #undef MOEC_COMPARE_TYPES
 #undef MOEC_SELECT_TYPES

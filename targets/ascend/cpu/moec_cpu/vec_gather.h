@@ -105,7 +105,7 @@ template <typename T>
 void Gatherb(const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTensor<uint32_t>& offset, const moec_cpu::U8 repeatTimes,
              const GatherRepeatParams& p, Site site = Site::here())
 {
-    static_assert(moec_cpu::kGatherType<T>, "Gatherb: a 16- or 32-bit type");
+    static_assert(moec_cpu::one_of<T, uint16_t, uint32_t>, "Gatherb: uint16_t or uint32_t");
     using namespace moec_cpu;
     if (repeatTimes == 0) return;
     Instr in(V, "Gatherb", site);

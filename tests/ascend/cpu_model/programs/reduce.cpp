@@ -74,7 +74,7 @@ VECTOR_CASE(gathers, 672)
     auto z = b.at<float>(4096, 168);
     Duplicate(z, 0.0f, 168);
     Gather(z, x, o, 64u, 40u);
-    Gatherb(z[40], x, p, 1, GatherRepeatParams(2, 8));
+    Gatherb(z[40].ReinterpretCast<uint32_t>(), x.ReinterpretCast<uint32_t>(), p, 1, GatherRepeatParams(2, 8));
     b.store(z, 168);
 }
 
