@@ -15,7 +15,7 @@ import numpy as np
 from moec.codegen.kernels.vector import functions as fn
 from moec.codegen.kernels.vector.values import Number, Val, Values
 from moec.codegen.lower.base import where
-from moec.diagnostics import Problem, Refusal
+from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node, Value
 from moec.ir.types import DType
 
@@ -145,7 +145,7 @@ class Body:
     # -- nodes
 
     def node(self, node: Node) -> None:
-        """Adds what ``node`` computes; Refusal where the vector unit cannot."""
+        """Adds what ``node`` computes; NoKernel where the vector unit cannot."""
         op = node.op
         if op == "constant":
             self.literal(node.result, node.attrs["value"].numpy())
@@ -183,7 +183,7 @@ class Body:
         elif op.startswith("reduce_"):
             self._reduce(node)
         else:
-            raise Refusal(Problem(f"op '{op}' has no vector kernel", where(node)))
+            raise NoKernel(Problem(f"op '{op}' has no vector kernel", where(node)))
 
     def _tensor(self, node: Node, index: int) -> Val:
         """Operand ``index`` as numbers in memory."""
@@ -212,7 +212,7 @@ class Body:
         v = self.values
         bits = [self.bits(x) for x in node.operands if x is not None]
         if len({b.form for b in bits}) > 1:
-            raise Refusal(
+            raise NoKernel(
                 Problem(f"{node.op} of conditions of different shapes has no kernel", where(node), "expand them first")
             )
         if node.op == "xor":
@@ -251,7 +251,11 @@ class Body:
 
     def _expand(self, node: Node) -> None:
         x = self.work(node.operand(0))
-        self._define(node, x, True)
+        if node.result.type.dtype.name == "bool":
+            assert isinstance(x, Val)
+            self._condition(node, self.values.compare("NE", self.values.spread(x), 0.0))
+        else:
+            self._define(node, x, True)
 
     def _gelu(self, node: Node) -> None:
         f = fn.gelu_tanh if node.attrs["approximate"] == "tanh" else fn.gelu
@@ -273,7 +277,7 @@ class Body:
             self._define(node, x)
         else:
             what = f"pow with exponent {'of a tensor' if power is None else power} has no vector kernel"
-            raise Refusal(Problem(what, where(node), "exponents 1, 2, 3, 0.5, -0.5 and -1 have one"))
+            raise NoKernel(Problem(what, where(node), "exponents 1, 2, 3, 0.5, -0.5 and -1 have one"))
 
     def _is_nan(self, node: Node) -> None:
         x = self._tensor(node, 0)
@@ -287,7 +291,7 @@ class Body:
         kind = {"reduce_sum": "Sum", "reduce_mean": "Sum", "reduce_max": "Max", "reduce_min": "Min"}.get(node.op)
         if kind is None or node.attrs["axes"] != (node.operand(0).type.rank - 1,):
             what = f"{node.op} over dimensions {list(node.attrs['axes'])} has no vector kernel"
-            raise Refusal(Problem(what, where(node), "sums, means, maxima and minima over the last dimension have one"))
+            raise NoKernel(Problem(what, where(node), "sums, means, maxima and minima over the last dim have one"))
         y = fn.mean(v, x, self.cols) if node.op == "reduce_mean" else v.row_reduce(kind, x)
         self._define(node, y, kind in ("Max", "Min"))
 
@@ -309,18 +313,18 @@ class Body:
     def _last_axis(self, node: Node, axis: int) -> None:
         if axis != node.operand(0).type.rank - 1:
             what = f"{node.op} over dimension {axis} of {node.operand(0).type.rank} has no vector kernel"
-            raise Refusal(Problem(what, where(node), "transpose so that it is the last"))
+            raise NoKernel(Problem(what, where(node), "transpose so that it is the last"))
 
 
 def check_dtypes(node: Node) -> None:
-    """Refusal for dtypes that the vector unit does not compute in ``node``."""
+    """NoKernel for dtypes that the vector unit does not compute in ``node``."""
     names = {v.type.dtype.name for v in (*node.operands, *node.results) if v is not None}
     integer = node.op in ("add", "sub", "mul", "minimum", "maximum", "cast", "select", "expand", *COMPARE)
     allowed = {*FLOATS, "bool", *(("i32",) if integer else ())}
     if names <= allowed:
         return
     what = f"{node.op} of {', '.join(sorted(names - allowed))} has no vector kernel"
-    raise Refusal(Problem(what, where(node), f"it computes {', '.join(sorted(allowed))}"))
+    raise NoKernel(Problem(what, where(node), f"it computes {', '.join(sorted(allowed))}"))
 
 
 def _scaled(x: Val) -> Any:

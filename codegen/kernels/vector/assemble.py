@@ -74,7 +74,7 @@ class Job:
         return dense and forms <= {"full", "one"}
 
     def unit(self) -> int:
-        """What rows are rounded up to: 32 bytes of the narrowest dtype, or 64 elements where comparisons work on them."""
+        """What rows are rounded up to: 32 bytes of the narrowest dtype, or 64 elements where they are compared."""
         if self.compares():
             return 64
         ends = [

@@ -24,7 +24,12 @@ from moec.codegen.kernels.vector.assemble import (
 from moec.codegen.kernels.vector.plan import Plan
 from moec.codegen.kernels.vector.tile import LANES, MAX_REPEAT, Tile
 from moec.codegen.kernels.vector.values import Step, Val
-from moec.codegen.scalar import Scalar, Var, align, binary, ceildiv, smin
+from moec.codegen.scalar import Scalar, Var, align, binary, ceildiv, either, eq, smin
+from moec.diagnostics import Problem, Refusal, Where
+
+WIDE = ("full", "double", "row")
+MOST_PASSES = 4
+"""Passes over a row; the static check looks at the first and the last two iterations of a loop, so at all of these."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +110,18 @@ def emit_chunks(job: Job, scalars: Mapping[Val, Var]) -> int:
             row = 0 if isinstance(job.rows, int) and job.rows == 1 else k.let("row", t // runs)
             walk.run(0, row, k.let("first", (t % runs if isinstance(row, Var) else t) * chunk), chunk)
         return most
+    if len(phases) > MOST_PASSES:
+        what = f"kernel {k.name} reduces rows of up to {job.most_cols} columns in {len(phases) - 1} levels"
+        raise Refusal(
+            Problem(what, Where(node=", ".join(k.source)), f"up to {MOST_PASSES - 1} levels of long rows have one")
+        )
     with k.loop("row", k.core, job.rows, k.cores) as row:
         for s in job.sources:
             if s.value.form == "col":
                 walk.load_col(s, row)
         walk.cols(head)
-        for n in range(len(phases)):
-            walk.phase(n, row, most)
+        with k.loop("phase", 0, len(phases)) as phase, k.loop("first", 0, job.cols, most) as first:
+            walk.turn(row, phase, first, most)
         for sink in job.sinks:
             if sink.value.form == "col":
                 k.store(sink.tensor[row], frame.place(0)(sink.value), 1)
@@ -176,25 +186,68 @@ class _Walk:
             tile.emit(step)
 
     def run(self, n: int, row: Scalar, first: Scalar, chunk: Scalar) -> None:
-        """Columns ``first``.. of ``row``, at most ``chunk`` of them."""
-        job, k = self.job, self.job.k
-        self.frame.plan = self.plans[n]
-        count = k.let("count", smin(chunk, job.cols - first))
+        """Columns ``first``.. of ``row``, at most ``chunk`` of them: a pass that stands alone."""
+        count = self.job.k.let("count", smin(chunk, self.job.cols - first))
         tile = self._tile(count)
-        phase = self.phases[n]
-        last = n == len(self.phases) - 1
-        for s in job.sources:
-            used = any(s.value in step.srcs for step in (*phase.body, *phase.reductions))
-            if used and s.value.form in ("full", "double", "row"):
+        for s in self.job.sources:
+            if s.value.form in WIDE:
                 self._load(s, tile.place(s.value), row, first, count)
+        self._body(n, tile, row, first, count)
+        self.job.k.assign(self.ping, (self.ping + 1) % 2)
+
+    def turn(self, row: Scalar, phase: Var, first: Var, most: int) -> None:
+        """One run of columns in whichever pass ``phase`` says; all passes share the loads and their buffers."""
+        job, k = self.job, self.job.k
+        count = k.let("count", smin(most, job.cols - first))
+        tile = self._tile(count)
+        for s in job.sources:
+            users = [n for n, p in enumerate(self.phases) if any(s.value in t.srcs for t in (*p.body, *p.reductions))]
+            if s.value.form not in WIDE or not users:
+                continue
+            if len(users) == len(self.phases):
+                self._load(s, tile.place(s.value), row, first, count)
+                continue
+            wanted = eq(phase, users[0])
+            for n in users[1:]:
+                wanted = either(wanted, eq(phase, n))
+            with k.if_(wanted):
+                self._load(s, tile.place(s.value), row, first, count)
+        for n, p in enumerate(self.phases):
+            with k.if_(eq(phase, n)):
+                self.frame.plan = self.plans[n]
+                if p.reductions:
+                    with k.if_(eq(first, 0)):
+                        self._clear(p)
+                self._body(n, tile, row, first, count)
+                if p.reductions:
+                    with k.if_(first + most >= job.cols):
+                        self._finish(p)
+        k.assign(self.ping, (self.ping + 1) % 2)
+
+    def _body(self, n: int, tile: Tile, row: Scalar, first: Scalar, count: Scalar) -> None:
+        phase = self.phases[n]
+        self.frame.plan = self.plans[n]
         for step in phase.body:
             tile.emit(step)
         for step, acc in zip(phase.reductions, self.lanes, strict=False):
             tile.accumulate(step.name[3:], acc[0], step.srcs[0])
-        for sink in job.sinks:
-            if last and sink.value.form != "col":
-                k.store(sink.tensor[row * job.cols + first], tile.place(sink.value), count)
-        k.assign(self.ping, (self.ping + 1) % 2)
+        if n == len(self.phases) - 1:
+            for sink in self.job.sinks:
+                if sink.value.form != "col":
+                    self.job.k.store(sink.tensor[row * self.job.cols + first], tile.place(sink.value), count)
+
+    def _clear(self, phase: Phase) -> None:
+        whole = self._tile(1)
+        for step, acc in zip(phase.reductions, self.lanes, strict=False):
+            whole.clear(step.name[3:], acc[0])
+
+    def _finish(self, phase: Phase) -> None:
+        """The reduced values of a pass and what follows from them."""
+        whole = self._tile(1)
+        for step, acc in zip(phase.reductions, self.lanes, strict=False):
+            whole.whole(step.name[3:], whole.place(step.dst), acc[0], LANES, 8)
+        for step in phase.tail:
+            whole.emit(step)
 
     def _load(self, s: Source, dst: LocalRef, row: Scalar, first: Scalar, count: Scalar) -> None:
         times = 2 if s.value.form == "double" else 1
@@ -205,17 +258,3 @@ class _Walk:
             self.job.k.load(dst, source, width, pad=0, right=align(width, 32 // ITEMSIZE[dst.dtype]) - width)
         else:
             self.job.k.load(dst, source, width)
-
-    def phase(self, n: int, row: Scalar, most: int) -> None:
-        """One pass over ``row``."""
-        k, phase = self.job.k, self.phases[n]
-        self.frame.plan = self.plans[n]
-        whole = self._tile(1)
-        for step, acc in zip(phase.reductions, self.lanes, strict=False):
-            whole.clear(step.name[3:], acc[0])
-        with k.loop("first", 0, self.job.cols, most) as first:
-            self.run(n, row, first, most)
-        for step, acc in zip(phase.reductions, self.lanes, strict=False):
-            whole.whole(step.name[3:], whole.place(step.dst), acc[0], LANES, 8)
-        for step in phase.tail:
-            whole.emit(step)

@@ -2,8 +2,8 @@
 
 A tile is some tokens; the lanes of a token are its experts, each group padded to a multiple of 32 for the sort. Lanes
 that are no expert hold -inf and sort last; NaN scores count as +inf, so they are chosen first, as the reference has it,
-and never a lane that is no expert. The chosen lanes are found again by value (and lane, at ties) to be counted without a
-scalar loop; every core adds its counts to device memory, which must hold zeros.
+and never a lane that is no expert. The chosen lanes are found again by value (and lane, at ties) to be counted without
+a scalar loop; every core adds its counts to device memory, which must hold zeros.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BIG = 1e38
 
 
 def gating_kernel(name: str, caps: Capacities, g: Gating, source: str = "") -> Kernel:
-    """logits [T, E], score_bias [E] to weights [T, K], experts [T, K] i32, counts [E] i32 (added to); argument: tokens."""
+    """logits [T, E], score_bias [E] to weights and experts [T, K], counts [E] i32 (added to); argument tokens."""
     if g.lanes // RUN > MAX_REPEAT or g.groups > RUN or g.top_k > LANES:
         what = f"gating of {g.experts} experts in {g.groups} groups, top {g.top_k}, has no kernel"
         raise Refusal(
@@ -210,7 +210,7 @@ class _Body:
         logits = v.cast(x, "f32")
         scores = logits
         if g.score_order == "before_topk":
-            scores = softmax(v, logits) if g.score == "softmax" else sigmoid(v, logits)
+            scores = self._score(v, logits)
         self.scores_are_input = scores is x
         if not self.scores_are_input:
             places[scores] = self.scores
@@ -227,6 +227,11 @@ class _Body:
         places[choice] = self.choice
         v.outputs += [scores, choice]
         return Stage(scratch, v, places, self.rows, g.lanes, g.lanes)
+
+    def _score(self, v: Values, logits: Val) -> Val:
+        """Scores in f32, rounded where they are held in 16 bit."""
+        scores = softmax(v, logits) if self.g.score == "softmax" else sigmoid(v, logits)
+        return v.cast(v.cast(scores, self.g.score_dtype), "f32")
 
     def _hide_pads(self, rows: Scalar) -> None:
         """Lanes that are no expert at -inf again, where excluded groups became 0."""
@@ -283,7 +288,7 @@ class _Body:
         s = v.input("full", "f32")
         w = s
         if g.score_order == "after_topk":
-            w = softmax(v, w) if g.score == "softmax" else sigmoid(v, w)
+            w = self._score(v, w)
         if g.renormalize:
             total = v.row_reduce("Sum", w)
             w = v.div(w, v.scalar("Adds", total, g.renormalize_eps) if g.renormalize_eps else total)

@@ -36,7 +36,7 @@ class Permute:
 
 
 def permute_kernel(name: str, caps: Capacities, p: Permute) -> Kernel:
-    """x, experts, counts and a workspace [cores, E] i32 to rows [T*K, H] and positions [T, K] i32; argument: tokens T."""
+    """x, experts, counts, a workspace [cores, E] i32 to rows [T*K, H] and positions [T, K] i32; argument: tokens T."""
     k = KernelBuilder(name, "aiv", caps)
     tokens = k.arg("tokens", 0, p.most_tokens)
     x = k.gm("x", p.dtype, (tokens, p.hidden), "in")

@@ -23,6 +23,7 @@ class Gating:
     renormalize: bool
     renormalize_eps: float
     scale: float
+    score_dtype: str
     weights_dtype: str
     dtype: str
     bias_dtype: str | None

@@ -1,9 +1,9 @@
 """Emits the steps of a vector program on one tile: each step as few instructions as the layout allows.
 
 A tile is ``rows`` rows of ``cols`` columns, rows ``pitch`` elements apart in every full buffer. Work of one form runs
-over everything at once. Work that mixes forms runs in one of two ways: *narrow* tiles take 64 columns of all rows in one
-instruction (the repeat goes down the rows), *wide* ones take a whole row (the repeat goes along it); strides of 0 read the
-row or the col's block again.
+over everything at once. Work that mixes forms runs in one of two ways: *narrow* tiles take 64 columns of all rows in
+one instruction (the repeat goes down the rows), *wide* ones take a whole row (the repeat goes along it); strides of 0
+read the row or the col's block again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A vector program: what to compute on one tile of rows, as values in single assignment, before buffers are chosen.
 
 A tile is R rows of C columns. A value has a form: ``full`` (one element a row and column), ``row`` (one a column, the
-same for every row), ``col`` (one a row), ``block`` (a col with each element filling 32 bytes, which is how the vector unit
-reads it against whole rows) or ``one`` (a scalar read from device memory). ``dtype`` is a kernel IR dtype or ``bits``
-(one bit an element, what comparisons give).
+same for every row), ``col`` (one a row), ``block`` (a col with each element filling 32 bytes, which is how the vector
+unit reads it against whole rows), ``double`` (a full of twice the columns) or ``one`` (a scalar read from device
+memory). ``dtype`` is a kernel IR dtype or ``bits`` (one bit an element, what comparisons give).
 """
 
 from __future__ import annotations
