@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from moec.ir.graph import Graph, Module, Node, Origin, Value
@@ -23,16 +23,28 @@ class Inline(Pass):
 
     def run(self, module: Module, context: Context) -> Result:
         result = Result()
-        main = module.main
-        for node in main:
-            if node.op == "call":
-                for old, new in zip(node.results, _Copier(module, main, node).copy(node, node.operands), strict=True):
-                    old.replace_with(new)
-                main.erase(node)
-                result.apply("call", node.origin, main)
+        _inline(module, module.main, result, lambda fn: True)
         if result.changed:
             drop_unused_functions(module, result)
         return result
+
+
+def inline_calls(module: Module, result: Result, wanted: Callable[[Graph], bool]) -> None:
+    """Do the same, in every function, for the calls of functions that are ``wanted``."""
+    chosen = {fn.name for fn in module.functions.values() if fn is not module.main and wanted(fn)}
+    for graph in list(module.functions.values()) if chosen else ():
+        _inline(module, graph, result, lambda fn: fn.name in chosen)
+    if chosen:
+        drop_unused_functions(module, result)
+
+
+def _inline(module: Module, graph: Graph, result: Result, wanted: Callable[[Graph], bool]) -> None:
+    for node in graph:
+        if node.op == "call" and wanted(module.functions[node.attrs["fn"]]):
+            for old, new in zip(node.results, _Copier(module, graph, node).copy(node, node.operands), strict=True):
+                old.replace_with(new)
+            graph.erase(node)
+            result.apply("call", node.origin, graph)
 
 
 class _Copier:

@@ -209,7 +209,10 @@ def exact_div(a: Dim, b: Dim) -> Dim | None:
         return a // b if b and a % b == 0 else None
     divisor = _terms(b)
     if len(divisor) != 1:
-        return 1 if a == b else None
+        if len(_terms(a)) != len(divisor):
+            return None
+        first = exact_div(_make(dict(_terms(a)[:1])), _make(dict(divisor[:1])))
+        return first if first is not None and first * b == a else None
     mono, coeff = divisor[0]
     result: dict[Monomial, int] = {}
     for m, c in _terms(a):
