@@ -22,10 +22,11 @@ def bind(type_: TensorType, shape: tuple[int, ...], env: Env) -> bool:
         return True
     if len(type_.shape) != len(shape):
         return False
-    return all(_bind_dim(d, n, env) for d, n in zip(type_.shape, shape, strict=True))
+    return all(bind_dim(d, n, env) for d, n in zip(type_.shape, shape, strict=True))
 
 
-def _bind_dim(dim: Dim, size: int, env: Env) -> bool:
+def bind_dim(dim: Dim, size: int, env: Env) -> bool:
+    """Bind the one symbol of ``dim`` that is still free so that it is ``size``; False where it cannot be."""
     if isinstance(dim, int):
         return dim == size
     free = [s for s in dict.fromkeys(symbols_of(dim)) if s not in env]

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from moec.diagnostics import Problem, Refusal, Where
-from moec.eval.binding import Env, bind, bound_text, concrete
+from moec.eval.binding import Env, bind, bind_dim, bound_text, concrete
 from moec.eval.control import run_control
 from moec.ir.graph import Graph, Module, Node, Value
+from moec.ir.symbol import Dim, bounds
 from moec.ir.types import TensorType
 from moec.ops.registry import OPS
 
@@ -31,26 +32,43 @@ def run(
     *,
     fp64: bool = False,
     observe: Observer | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> dict[str, Array]:
     """The outputs of ``main`` by name, for inputs by name; ``weights`` gives those that have no data of their own.
 
     Outputs are in their declared dtypes' carriers (f64 for floats in fp64 mode). ``observe`` is called after each
-    node of ``main``.
+    node of ``main`` (of rank 0's). Where groups of ranks run the module, every rank is run; see ``moec.eval.ranks`` for
+    their inputs, and outputs are named ``rank0.y``, ``rank1.y``, ... ``sizes`` gives symbols that no input has.
     Raises Refusal for missing or ill-shaped inputs and for a node that cannot be run, with its origin.
     """
-    return Evaluator(module, weights or {}, fp64, observe).main(inputs)
+    from moec.eval.ranks import groups, run_ranks
+
+    if groups(module):
+        results = run_ranks(module, inputs, weights or {}, fp64=fp64, observe=observe, sizes=sizes)
+        return {f"rank{rank}.{name}": a for rank, outputs in enumerate(results) for name, a in outputs.items()}
+    return Evaluator(module, weights or {}, fp64, observe, sizes).main(inputs)
 
 
 class Evaluator:
-    """Runs functions of one module; holds the weights and the mode."""
+    """Runs functions of one module; holds the weights, the mode, and which ``rank`` it is."""
 
-    def __init__(self, module: Module, weights: Mapping[str, Array], fp64: bool, observe: Observer | None = None):
+    rank = 0
+
+    def __init__(
+        self,
+        module: Module,
+        weights: Mapping[str, Array],
+        fp64: bool,
+        observe: Observer | None = None,
+        sizes: Mapping[str, int] | None = None,
+    ):
         self.module, self.weights, self.fp64, self.observe = module, weights, fp64, observe
+        self.sizes = dict(sizes or {})
 
     def main(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Bind inputs by name and run ``main``."""
         graph = self.module.main
-        env: Env = {}
+        env: Env = dict(self.sizes)
         problems = [p for v in graph.inputs if (p := self._check_input(v, inputs))]
         if problems:
             raise Refusal(problems)
@@ -114,20 +132,45 @@ class Evaluator:
     def node(self, node: Node, operands: list[Array | None], env: Env) -> list[Array]:
         """Run one node on stored arrays; its results stored in their declared dtypes."""
         try:
-            if "call" in OPS[node.op].traits:
+            op = OPS[node.op]
+            if node.op == "host":
+                graph = self.module.functions[node.attrs["fn"]]
+                return self.function(graph, [a for a in operands if a is not None], env)
+            if "call" in op.traits:
                 return self.call(node.attrs["fn"], [a for a in operands if a is not None], env)
-            if "control" in OPS[node.op].traits:
+            if "control" in op.traits:
                 return self._bound(node, run_control(node, operands, self, env), env)
             attrs = {k: concrete(v, env) for k, v in node.attrs.items()}
             if node.op == "weight" and node.attrs["name"] in self.weights:
                 raw: Any = self.weights[node.attrs["name"]]
+            elif "collective" in op.traits:
+                raw = self.exchange(node, [self._computed(a) for a in operands], attrs)
+            elif "ranked" in op.traits:
+                raw = op.ref(*map(self._computed, operands), **attrs, rank=self.rank)
             else:
-                raw = OPS[node.op].ref(*map(self._computed, operands), **attrs)
+                raw = op.ref(*map(self._computed, operands), **attrs)
+            if op.binds:
+                self._bind_size(node.attrs[op.binds], int(raw), env)
             return self._bound(node, list(raw) if isinstance(raw, tuple) else [raw], env)
         except (ValueError, KeyError, IndexError, TypeError) as error:
             if isinstance(error, KeyError):
                 error = ValueError(f"size {error} is not known when this node runs")
             raise Refusal(f"cannot evaluate {node.op}: {error}", Where(node=str(node.origin))) from error
+
+    def exchange(self, node: Node, operands: list[Array | None], attrs: dict[str, Any]) -> Any:
+        """What this rank gets of a collective; here it is a group of its own."""
+        size = attrs["group"].size
+        if size != 1:
+            raise ValueError(f"one rank alone has no group of {size}")
+        return OPS[node.op].ref(*[[a] for a in operands], **attrs)[0]
+
+    def _bind_size(self, dim: Dim, size: int, env: Env) -> None:
+        """Let ``dim`` be ``size``; ValueError where it is known to be another or outside its bounds."""
+        if not bind_dim(dim, size, env):
+            raise ValueError(f"the size {size} is not {dim}" + bound_text(env))
+        low, high = bounds(dim, self.module.symbols)
+        if not low <= size <= high:
+            raise ValueError(f"the size {dim} = {size} is outside [{low}, {high}]")
 
     def _bound(self, node: Node, raw: list[Any], env: Env) -> list[Array]:
         """Results as they are stored, with the sizes that they tell bound; ValueError where one is not as declared."""

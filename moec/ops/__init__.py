@@ -2,10 +2,13 @@
 
 from moec.ops import (
     attention,
+    comm,
     control,
     elementwise,
     experts,
+    host,
     index,
+    loss,
     matmul,
     moe,
     norm,
@@ -22,10 +25,13 @@ from moec.ops.registry import OPS, OpDef, op, opdef
 __all__ = ["OPS", "Builder", "OpDef", "make_node", "op", "opdef"]
 _DECLARING = (
     attention,
+    comm,
     control,
     elementwise,
     experts,
+    host,
     index,
+    loss,
     matmul,
     moe,
     norm,

@@ -67,11 +67,12 @@ class Permute:
 @op("grouped_matmul(rows: [S, K], weight: [E, N, K], counts: [E], bias?: [E, N]) -> [S, N]")
 class GroupedMatMul:
     """The counts[e] rows of expert e times weight[e] transposed (+ bias[e]); rows stand sorted by expert, counts sum
-    to S.
+    to S and may lie on the host.
     """
 
     dtype = "rows"
     cost = "cube"
+    host_operands = ("counts",)
 
     @staticmethod
     def ref(rows: Array, weight: Array, counts: Array, bias: Array | None = None) -> Array:

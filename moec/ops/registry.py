@@ -12,10 +12,14 @@ The class has a docstring with the formula, and as attributes or static function
   f64 in fp64 mode); the result is
   rounded to the declared dtype by the caller, once. Dimensions among the attributes arrive as numbers. Several
   results: a tuple.
-- ``cost``: ``"view"``, ``"vector"``, ``"cube"``, ``"copy"``, ``"scalar"`` or ``"composite"`` (expanded before
-  lowering).
+- ``cost``: ``"view"``, ``"vector"``, ``"cube"``, ``"copy"``, ``"scalar"``, ``"comm"`` (between ranks), ``"host"`` or
+  ``"composite"`` (expanded before lowering).
 - ``onnx``: the standard operator that it is spelt as, or None where export writes a function.
-- ``traits``: of ``elementwise commutative view idempotent index region``.
+- ``traits``: of ``elementwise commutative view idempotent index region``; ``effect`` for what may not be dropped,
+  merged or reordered with its like; ``collective`` where ``ref`` takes and gives a list over the ranks of a group.
+- ``place``: where it runs, ``"device"`` (the default) or ``"host"``; ``host_operands`` names operands that may lie on
+  the host though it runs on the device.
+- ``binds``: an attribute, a dimension that is known to be the result once the op has run.
 - ``grad`` or ``nondiff`` (the reason there is no gradient).
 """
 
@@ -30,7 +34,8 @@ from moec.ir.types import DTYPES, DType, TensorType
 from moec.ops.signature import MISSING, Operand, Signature, build_shape, match_shape, parse_signature, pattern_text
 
 Types = Sequence[TensorType | None]
-COSTS = ("view", "vector", "cube", "copy", "scalar", "composite")
+COSTS = ("view", "vector", "cube", "copy", "scalar", "comm", "host", "composite")
+PLACES = ("device", "host")
 
 
 class OpDef:
@@ -46,6 +51,9 @@ class OpDef:
         self.cost: str = getattr(body, "cost", "")
         self.onnx: str | None = getattr(body, "onnx", None)
         self.traits: frozenset[str] = frozenset(getattr(body, "traits", ()))
+        self.place: str = getattr(body, "place", "device")
+        self.host_operands: tuple[str, ...] = getattr(body, "host_operands", ())
+        self.binds: str = getattr(body, "binds", "")
         self.grad: Callable[..., Any] | None = getattr(body, "grad", None)
         self.nondiff: str = getattr(body, "nondiff", "")
         self.attrs = {a.name: a for a in signature.attrs}
@@ -53,6 +61,8 @@ class OpDef:
 
     def _check(self) -> None:
         missing = [f for f in ("doc", "dtype_rule", "ref") if not getattr(self, f)]
+        if self.place not in PLACES:
+            raise TypeError(f"op {self.name}: place is one of {', '.join(PLACES)}")
         if missing or self.cost not in COSTS:
             raise TypeError(f"op {self.name}: declare {', '.join(missing) or 'cost as one of ' + ', '.join(COSTS)}")
         if isinstance(self.dtype_rule, staticmethod):

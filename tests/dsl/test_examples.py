@@ -12,6 +12,7 @@ from moec.frontend.dsl import read_moe, read_moe_text
 from moec.ir.compare import modules_equal
 from moec.ir.text import parse_module, print_module
 from moec.ops.verify import verify
+from moec.sizes import symbol_bounds
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(p.name for p in EXAMPLES.glob("*.moe"))
@@ -22,7 +23,7 @@ def test_loads_without_a_warning_and_prints_back(name: str) -> None:
     loaded = read_moe(EXAMPLES / name)
     verify(loaded.module)
     assert loaded.warnings == ()
-    assert set(loaded.tune) == set(loaded.module.symbols)
+    assert set(loaded.tune) == set(symbol_bounds(loaded.module))
     assert modules_equal(parse_module(print_module(loaded.module)), loaded.module)
     for node in loaded.module.nodes():
         source = node.origin.sources[0]

@@ -11,13 +11,13 @@ from typing import Any
 from moec.diagnostics import suggest
 from moec.frontend.dsl import tree as t
 from moec.frontend.dsl.attributes import attribute
+from moec.frontend.dsl.builtins import call_builtin_function
 from moec.frontend.dsl.expr import EVALUATE, argument, as_tensor, emit, tensor_or_number
 from moec.frontend.dsl.functions import Arguments, call_function
 from moec.frontend.dsl.layers import call_layer
-from moec.frontend.dsl.literal import array
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import Scope
-from moec.frontend.dsl.values import BUILTINS, UNKNOWN, Item, Record, call_builtin, counted, kind_of
+from moec.frontend.dsl.values import BUILTINS, UNKNOWN, Item, Record, counted, kind_of
 from moec.ir.graph import Value
 from moec.ir.group import Group
 from moec.ir.types import BOOL, DType
@@ -40,7 +40,7 @@ def call(expr: t.Call, scope: Scope) -> Item:
         return scope.wrong(expr.at, f"'{expr.fn}' is no layer, so there are no several of it", f"write {expr.fn}(...)")
     if expr.fn in OPS:
         return _call_op(OPS[expr.fn], expr, given, scope)
-    return _call_builtin(expr, given, scope)
+    return call_builtin_function(expr, given, scope)
 
 
 EVALUATE[t.Call] = call
@@ -78,6 +78,8 @@ _OTHERWISE = {
     "weight": "declare it: weight NAME: DTYPE[DIMS]",
     "constant": "write tensor([numbers], DTYPE)",
     "call": "call the function by its name",
+    "host": "write a block: host { statements }",
+    "bind_size": "write NAME = size(TENSOR, at_most = DIMENSION)",
     "fused": "write the function; the fuse-vector pass makes kernels",
 }
 """Ops that stand for parts of the program rather than computations have forms of their own."""
@@ -175,20 +177,3 @@ def _tensors(op: OpDef, operands: list[Item], expr: t.Call, scope: Scope) -> lis
 
 def _place(expr: t.Call, index: int) -> Span:
     return expr.args[index].at if index < len(expr.args) else expr.at
-
-
-def _call_builtin(expr: t.Call, given: Arguments, scope: Scope) -> Item:
-    items = [item for _, item in given.places]
-    if given.keywords or len(items) != 2:
-        wants = "tensor(NUMBERS, DTYPE)" if expr.fn == "tensor" else f"{expr.fn}(A, B)"
-        return scope.wrong(expr.at, f"{expr.fn} takes two arguments", f"write {wants}")
-    if UNKNOWN in items:
-        return UNKNOWN
-    try:
-        if expr.fn != "tensor":
-            return call_builtin(expr.fn, items[0], items[1], scope.program.module.symbols)
-        if not isinstance(items[1], DType):
-            raise ValueError(f"the second argument is a dtype, not {kind_of(items[1])}")
-        return emit("constant", [], {"value": array(items[0], items[1])}, expr.at, scope)
-    except ValueError as error:
-        return scope.wrong(expr.at, f"{expr.fn}: {error}")

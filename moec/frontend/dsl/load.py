@@ -12,11 +12,12 @@ from moec.frontend.dsl import calls as calls
 from moec.frontend.dsl import subscripts as subscripts
 from moec.frontend.dsl import tree as t
 from moec.frontend.dsl.parse import parse
-from moec.frontend.dsl.report import Report, place
+from moec.frontend.dsl.report import Report, Span, place
 from moec.frontend.dsl.scope import Program, Scope
 from moec.frontend.dsl.statements import run_main, warn_unread
 from moec.frontend.dsl.values import BUILTINS
 from moec.ir.graph import Graph, Module
+from moec.ops.places import misplaced
 from moec.ops.registry import OPS
 
 MAX_BYTES = 1 << 24
@@ -65,7 +66,9 @@ def read_moe_text(text: str, file: str = "<text>") -> Loaded:
     program = Program(report)
     main = Scope(program, program.module.add(Graph("main")))
     _collect_functions(statements, program, main)
+    program.reserved.update((s.name, None) for s in statements if isinstance(s, t.Dim | t.Group))
     run_main(statements, main)
+    _check_places(program)
     report.raise_if_wrong()
     warn_unread(main)
     for name, fn in program.functions.items():
@@ -74,6 +77,20 @@ def read_moe_text(text: str, file: str = "<text>") -> Loaded:
                 fn.at, f"{fn.word} '{name}' is never called, so nothing in it was checked", "call it or leave it out"
             )
     return Loaded(program.module, program.tune, tuple(sorted(report.warnings, key=place)))
+
+
+def _check_places(program: Program) -> None:
+    """Report what is used on the device and lies on the host, or the reverse."""
+    if program.report.problems:
+        return
+    for _, node, what in misplaced(program.module):
+        todo = (
+            "write to_host(...)" if what.endswith("on the device") else "do this in host { }, or write to_device(...)"
+        )
+        line = node.origin.sources[0].line
+        text = program.report.lines[line - 1]
+        start = len(text) - len(text.lstrip())
+        program.report.wrong(Span(line, start + 1), what, "" if what.endswith("step") else todo)
 
 
 def _collect_functions(statements: Sequence[t.Statement], program: Program, main: Scope) -> None:

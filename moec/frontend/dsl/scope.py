@@ -88,6 +88,8 @@ class Program:
     """Functions by name and types of arguments; None for one that could not be made."""
     stored: dict[str, int] = field(default_factory=dict)
     """The weights of layers by the names that they have in files of numbers, and the line that makes them."""
+    reserved: dict[str, None] = field(default_factory=dict)
+    """The sizes and groups that the file declares anywhere."""
     statements: int = 0
     active: list[str] = field(default_factory=list)
     """The functions being lowered now, outermost first."""

@@ -1,0 +1,85 @@
+"""Steps on the host, and copies between it and the device.
+
+A value lies on the device unless one of these says otherwise; ``moec.ops.places`` checks that each op finds its
+operands where it runs. Host steps and reads have an effect: they run in the order written, and none is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from moec.ir.symbol import Shape
+from moec.ops.registry import Types, op
+from moec.ops.shapes import known, same_shape
+
+Array = np.ndarray
+
+
+@op("host(xs...: any, *, fn: fn) -> any")
+class Host:
+    """The results of the module's function ``fn``, run on the host; they lie there. Sizes that it reads from data are
+    known afterwards.
+    """
+
+    dtype = "xs"
+    cost = "host"
+    traits = ("call", "effect")
+    place = "host"
+
+    @staticmethod
+    def ref(*xs: Array, fn: str) -> Array:
+        raise ValueError(f"the evaluator runs function {fn}, not this reference")
+
+
+@op("to_host(x: any) -> any")
+class ToHost:
+    """x on the host. The host waits until the device has made it."""
+
+    dtype = "x"
+    shape = staticmethod(same_shape)
+    cost = "host"
+    traits = ("effect",)
+    place = "host"
+
+    @staticmethod
+    def ref(x: Array) -> Array:
+        return x
+
+
+@op("to_device(x: any) -> any")
+class ToDevice:
+    """x on the device: a copy of what the host has, queued behind what the device does already."""
+
+    dtype = "x"
+    shape = staticmethod(same_shape)
+    cost = "copy"
+    host_operands = ("x",)
+
+    @staticmethod
+    def ref(x: Array) -> Array:
+        return x
+
+
+@op("bind_size(x: any, *, value: dim) -> any")
+class BindSize:
+    """x, one integer on the host, which from here on is the size ``value``: a symbol that stands in shapes."""
+
+    dtype = "x"
+    cost = "host"
+    traits = ("effect",)
+    place = "host"
+    binds = "value"
+    nondiff = "a size"
+
+    @staticmethod
+    def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
+        x = known(types)[0]
+        if not x.dtype.is_int or x.shape not in ((), None):
+            raise ValueError(f"a size is one integer, not {x}")
+        return [()]
+
+    @staticmethod
+    def ref(x: Array, *, value: int | None) -> Array:
+        return x
