@@ -1,8 +1,8 @@
 """Arrays that users hand in and out: ``.npz`` files with one or several input sizes, and how far two arrays are apart.
 
-Keys: ``in.<input>`` with ``out.<n>`` (another runtime's: ``ort.<n>``) are one case, ``in2.<input>`` with ``out2.<n>``
-and ``ort2.<n>`` a second
-one. Plain keys are inputs, or outputs by name where the file is the expected one.
+Keys: ``in.<input>`` with ``out.<n>`` (another runtime's: ``ort.<n>``) are one case, ``in2.<input>`` with
+``out2.<n>`` and ``ort2.<n>`` a second one. Plain keys are inputs, or outputs by name where the file is the expected
+one.
 """
 
 from __future__ import annotations

@@ -73,15 +73,13 @@ def compile(
     print: Callable[[str], None] = print,
     stage: Stage = lambda name: nullcontext(),
 ) -> Compiled:
-    """Compile a layer: run passes, lower to kernels of ``target``, time them; write everything to folder ``out``
-    where that is given.
+    """Compile a layer: run passes, lower to kernels of ``target``, time them; write everything to folder ``out`` where
+    that is given.
 
     ``source`` is a file or a module, which is changed in place. ``set`` gives the sizes of symbols that tiles and
-    schedule are chosen for.
-    ``passes`` replaces the default ones. ``check`` evaluates the layer before and after each pass. ``print_after``
-    names passes (or ``all``) after which
-    ``print`` gets the IR. Raises Refusal for input that cannot be taken and CheckFailed where a check fails; then
-    nothing is written.
+    schedule are chosen for. ``passes`` replaces the default ones. ``check`` evaluates the layer before and after
+    each pass. ``print_after`` names passes (or ``all``) after which ``print`` gets the IR. Raises Refusal for input
+    that cannot be taken and CheckFailed where a check fails; then nothing is written.
     """
     chosen = (
         parse_passes(passes) if isinstance(passes, str) else list(passes) if passes is not None else default_passes()
@@ -235,7 +233,10 @@ def _grouped(problems: Sequence[Problem]) -> list[str]:
 
 
 def _write(run: _Run, folder: Path, document: dict[str, Any], schedule: Schedule | None, made: _Passed) -> None:
+    """Write the IR after each pass, the reports, and the ONNX model, which has no form for ranks and host steps."""
+    from moec.eval.ranks import groups
     from moec.frontend.onnx_export import export_onnx
+    from moec.ops.places import has_host
     from moec.report.html import report
     from moec.report.schedule import schedule_json
     from moec.report.trace import trace
@@ -245,7 +246,8 @@ def _write(run: _Run, folder: Path, document: dict[str, Any], schedule: Schedule
     for name, text in run.texts:
         (texts / name).write_text(text, encoding="utf-8")
     store.save(run.tensors, texts, run.final.absolute() / "ir")
-    export_onnx(run.module, folder / "optimized.onnx")
+    if not groups(run.module) and not has_host(run.module):
+        export_onnx(run.module, folder / "optimized.onnx")
     if schedule is not None:
         _json(folder / "schedule.json", schedule_json(schedule))
         _json(folder / "trace.json", trace(schedule))

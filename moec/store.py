@@ -1,8 +1,7 @@
 """Side files of IR texts: the contents of tensors that a text prints by key.
 
 ``tensors.safetensors`` holds the numbers. Tensors that are mapped from the input's own files, and layouts of such
-tensors, are not
-copied: ``tensors.json`` says which file, offset and layout. Both are read without reading numbers.
+tensors, are not copied: ``tensors.json`` says which file, offset and layout. Both are read without reading numbers.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def trials(
 ) -> list[Trial]:
     """Run every case of ``inputs``. ``outputs`` are the layer's outputs by name.
 
-    ``tolerance`` is by default the one that ``index.json`` beside ``expect`` records, else the dtype's.
-    Refusal where files do not fit the layer.
+    ``tolerance`` is by default the one that ``index.json`` beside ``expect`` records, else the dtype's. Refusal
+    where files do not fit the layer.
     """
     given = read_npz(inputs)
     stored = (given if expect == inputs else read_npz(expect)) if expect is not None else None

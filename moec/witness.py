@@ -30,6 +30,7 @@ from moec.arrays import (
     require_agreement,
 )
 from moec.diagnostics import Problem, Refusal
+from moec.eval.ranks import output_types, whole_shape
 from moec.inputs import divide, open_weights
 from moec.ir.graph import Module
 from moec.ir.symbol import evaluate
@@ -69,7 +70,8 @@ class Witness:
     tolerance: float | None = None
     rounding: float = 0.0
     """What float outputs may be off from the import's: the tolerance of the narrowest float that the layer computes
-    with."""
+    with.
+    """
     checks: list[Check] = field(default_factory=list)
 
     @classmethod
@@ -151,7 +153,7 @@ def _rounding(module: Module) -> float:
 
 
 def _types(module: Module) -> dict[str, DType]:
-    return {n: v.type.dtype for n, v in zip(module.main.output_names, module.main.outputs, strict=True)}
+    return output_types(module, {})
 
 
 def _count(shape: tuple[int, ...]) -> int:
@@ -178,7 +180,7 @@ def _made_up(module: Module) -> Case:
             raise Refusal(
                 f"--check cannot make up input '{value.name}': its rank is unknown", todo="give the input a shape"
             )
-        shape = tuple(evaluate(d, sizes) for d in value.type.shape)
+        shape = tuple(evaluate(d, sizes) for d in whole_shape(value.name, value.type.shape, module))
         inputs[value.name] = _numbers(value.name, value.type.dtype, shape)
     return Case("made up", inputs)
 

@@ -1,8 +1,8 @@
 """A function of the layer IR as an SVG drawing.
 
 Constants, weights and sizes are left out (they would be most of the boxes). In a graph of many nodes, those of the
-same op and rank are
-drawn as one box with their number: the eight unrolled experts of a block stand as ``matmul x 8``.
+same op and rank are drawn as one box with their number: the eight unrolled experts of a block stand as ``matmul x
+8``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A layered drawing of a directed acyclic graph: ranks from top to bottom, few crossings, straight long edges.
 
-Sugiyama's method with small parts: longest-path ranks are given, edges over several ranks get bend points, the order
-within ranks comes from
-barycentre sweeps, and the x positions are the least-squares ones for that order (pool adjacent violators).
+Sugiyama's method with small parts: longest-path ranks are given, edges over several ranks get bend points, the
+order within ranks comes from barycentre sweeps, and the x positions are the least-squares ones for that order (pool
+adjacent violators).
 """
 
 from __future__ import annotations

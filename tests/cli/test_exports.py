@@ -1,8 +1,8 @@
 """Real exports of MoE blocks, the whole way: import, passes, exported ONNX and emitted kernels against the stored
 outputs.
 
-The files are the sample that comes with the tests and, where MOEC_CORPUS names a folder, its MoE blocks. Kernels of a
-few are built and run always, of all with ``--slow``.
+The files are the sample that comes with the tests and, where MOEC_CORPUS names a folder, its MoE blocks. Kernels of
+a few are built and run always, of all with ``--slow``.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ def _evaluator(file: Path) -> Any:
 )
 def test_one_emitted_project_agrees_at_every_size(name: str, compiled: dict[str, Path]) -> None:
     """The error of a run: at most four times that of the stored output against 64-bit floats, and within the record's
-    tolerance."""
+    tolerance.
+    """
     module = load(FOLDER / f"{name}.onnx")
     project = Project(output(name, compiled))
     tolerance = recorded_tolerance(RECORDS[name]["checks"])

@@ -1,10 +1,9 @@
 """Golden tests: text in, text out, one file per test.
 
 A test takes the ``golden`` fixture and calls it with the text that it produced. The expected text stands in
-``tests/<area>/<test file without test_>/<test name without test_>.txt``. Where the test reads its input from the same
-file, that stands above
-a line ``==== expected`` and ``golden.text`` is it. A missing golden fails and shows the actual text;
-``--snapshot-update`` writes it.
+``tests/<area>/<test file without test_>/<test name without test_>.txt``. Where the test reads its input from the
+same file, that stands above a line ``==== expected`` and ``golden.text`` is it. A missing golden fails and shows
+the actual text; ``--snapshot-update`` writes it.
 """
 
 from __future__ import annotations
