@@ -49,7 +49,9 @@ def evaluated(config: dict[str, Any], path: Path, family: str) -> Iterator[tuple
                 yield got.astype(np.float32), stored[expected]
 
 
-@pytest.mark.parametrize(("path", "family", "dtype"), list(exports()), ids=lambda v: v.name if isinstance(v, Path) else "")
+@pytest.mark.parametrize(
+    ("path", "family", "dtype"), list(exports()), ids=lambda v: v.name if isinstance(v, Path) else ""
+)
 def test_computes_what_torch_did(path: Path, family: str, dtype: str) -> None:
     config = CONFIGS[family] | {"torch_dtype": DTYPES[dtype]}
     compared = 0

@@ -27,6 +27,8 @@ def read_attention(values: Values, hidden: int) -> Callable[[int | None], Attent
             values.wrong(values.spelling("num_key_value_heads"), "MLA has as many key heads as query heads")
     else:
         head = value = rotated = values.get("head_dim") or hidden // heads
+        if not head:
+            values.wrong("hidden_size", f"{heads} heads of a width of {hidden} have no width")
     if heads % kv_heads:
         values.wrong(
             values.spelling("num_key_value_heads"), f"{heads} query heads do not share {kv_heads} key heads evenly"
@@ -71,14 +73,12 @@ def _latent(values: Values) -> Latent | None:
 
 
 def _qk_norm(values: Values, latent: bool) -> str:
-    norm, use = values.get("qk_norm"), values.get("use_qk_norm")
-    values.get("qk_norm_type")
-    if use is False:
-        norm = "none"
+    use = values.get("use_qk_norm")
+    norm = "none" if use is False or (latent and not values.said("qk_norm")) else values.get("qk_norm")
     spelling = values.spelling("use_qk_norm")
     if use and (norm == "none" or latent):
         values.wrong(spelling, f"'{spelling}': where {values.title} norms queries and keys is not known")
-    if norm != "none" and latent:
+    if norm not in ("none", None) and latent:
         values.wrong(values.spelling("qk_norm"), "a norm of queries and keys is not built with MLA")
     return str(norm)
 
@@ -120,13 +120,15 @@ def read_moe(values: Values) -> Moe | None:
         values.wrong(values.spelling("num_experts_per_tok"), f"a token takes {top_k} of {experts} experts")
     _check_least_sum(values, attrs, experts or 1)
     _check_swiglu(values, attrs)
-    dtype = values.get("router_f32")
+    wide, scores = values.get("router_f32"), values.get("score_f32")
     flags = [bool(values.get(n)) for n in ("router_bias", "expert_bias", "shared_expert_gate")]
     score_bias = _score_bias(values)
     if values.problems:
         return None
-    if dtype:
+    if wide:
         attrs |= {"router_dtype": F32, "weights_dtype": F32}
+    if wide or scores:
+        attrs["score_dtype"] = F32
     attrs["limit"] = None if attrs["limit"] is None else float(attrs["limit"])
     return Moe(
         experts, inner, tuple(sorted(attrs.items())), score_bias, flags[0], flags[1], shared, flags[2] and bool(shared)

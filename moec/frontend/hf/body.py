@@ -92,6 +92,6 @@ def moe(b: Body, spec: Moe, x: Value) -> Value:
         ]
     while operands[-1] is None:
         operands.pop()
-    attrs = {"router_dtype": b.dtype, "weights_dtype": b.dtype} | spec.attributes
+    attrs = {"router_dtype": b.dtype, "score_dtype": b.dtype, "weights_dtype": b.dtype} | spec.attributes
     y: Value = b.build.moe(*operands, **attrs)[0]
     return y

@@ -27,8 +27,8 @@ def read_model(values: Values) -> Model:
     sparse = _sparse(values, count)
     windows = _windows(values, count)
     attention = read_attention(values, hidden)
-    dense = read_dense(values) if not all(sparse) or not count else None
-    moe = read_moe(values) if any(sparse) else None
+    dense = read_dense(values) if not all(sparse) else None
+    moe = read_moe(values) if any(sparse) or not count else None
     eps, sandwich, residual = (values.get(n) for n in ("rms_norm_eps", "sandwich_norm", "residual_multiplier"))
     dtype = _dtype(values)
     built = _built(values, sparse, windows)

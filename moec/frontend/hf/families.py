@@ -117,6 +117,7 @@ FAMILIES: dict[str, Family] = {
             "score_order": "after_topk",
             "norm_topk_prob": False,
             "router_bias": True,
+            "score_f32": False,
             "expert_bias": True,
             "glu": "interleaved",
             "swiglu_offset": 1.0,
@@ -144,7 +145,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "lfm2_moe": Family(
         {**_LLAMA, "hidden_act": "silu", "qk_norm": "head", "renormalize_eps": 1e-6, "score_bias": True},
-        {"scoring_func": "sigmoid"},
+        {"scoring_func": "sigmoid", "score_f32": False},
         Names(
             input_norm="operator_norm",
             post_norm="ffn_norm",

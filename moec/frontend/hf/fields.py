@@ -36,7 +36,13 @@ _SIZES = (
     Field("head_dim", "size?", "width of a head; hidden_size / num_attention_heads if absent", None),
     Field("intermediate_size", "size?", "inner width of a dense layer's SwiGLU", None),
     Field("moe_intermediate_size", "size?", "inner width of an expert", None),
-    Field("expert_width", "str", "the field that holds an expert's inner width", "moe_intermediate_size"),
+    Field(
+        "expert_width",
+        "str",
+        "the field that holds an expert's inner width",
+        "moe_intermediate_size",
+        choices=("moe_intermediate_size", "intermediate_size"),
+    ),
     Field("max_position_embeddings", "size", "longest sequence; the bound of seq", 131072),
     Field("dtype", "str?", "element type of weights and activations", None, ("torch_dtype",)),
 )
@@ -49,7 +55,7 @@ _LATENT = (
     Field("qk_nope_head_dim", "size?", "part of a query or key head without position", None, ("attention_qk_dim",)),
     Field("qk_rope_head_dim", "size?", "part of a query or key head that is rotated", None, ("attention_qk_rope_dim",)),
     Field("v_head_dim", "size?", "width of a value head", None, ("attention_v_dim",)),
-    Field("latent_norm_eps", "float", "epsilon of the norms of the latents", 1e-6),
+    Field("latent_norm_eps", "eps", "epsilon of the norms of the latents", 1e-6),
 )  # fmt: skip
 
 _ATTENTION = (
@@ -64,7 +70,7 @@ _ATTENTION = (
     Field("sinks", "bool", "each head has one more score that takes part in the softmax and is dropped", False),
     Field("attention_multiplier", "float?", "scale of the scores; one over the square root of the head's width if "
           "absent", None),
-    Field("clip_qkv", "float?", "bound of queries, keys and values", None),
+    Field("clip_qkv", "positive?", "bound of queries, keys and values", None),
     Field("sliding_window", "size?", "keys that a query sees, itself included", None),
     Field("use_sliding_window", "bool", "whether sliding_window counts", True),
     Field("windowed_layers", "str", "which layers have the window where layer_types does not say",
@@ -75,10 +81,10 @@ _ATTENTION = (
 )  # fmt: skip
 
 _ROPE = (
-    Field("rope_theta", "float?", "base of the rotary frequencies", None),
+    Field("rope_theta", "positive?", "base of the rotary frequencies", None),
     Field("rope_scaling", "record?", "how frequencies are stretched: rope_type (or type) linear, llama3 or yarn", None),
     Field("rope_parameters", "record?", "rope_theta and rope_scaling in one record", None),
-    Field("partial_rotary_factor", "float", "share of a head that is rotated", 1.0),
+    Field("partial_rotary_factor", "positive", "share of a head that is rotated", 1.0),
     Field("rotary_dim", "size?", "elements of a head that are rotated", None),
     Field("rope_layout", "str", "which elements are a pair: i and i + R/2 (half), 2i and 2i + 1 (interleaved), or the "
           "latter with the results written in halves", choices=("half", "interleaved", "interleaved_to_half")),
@@ -86,7 +92,7 @@ _ROPE = (
 )  # fmt: skip
 
 _NORMS = (
-    Field("rms_norm_eps", "float", "epsilon of the RMS norms", spellings=("norm_eps",)),
+    Field("rms_norm_eps", "eps", "epsilon of the RMS norms", spellings=("norm_eps",)),
     Field("sandwich_norm", "bool", "attention and MLP outputs are normed before they join the residual", False),
     Field("residual_multiplier", "float", "factor on what joins the residual", 1.0),
 )
@@ -99,8 +105,8 @@ _ROUTER = (
     Field("score_order", "str", "whether scores are taken of all logits or of the chosen ones", "before_topk",
           choices=("before_topk", "after_topk")),
     Field("norm_topk_prob", "bool", "the weights of a token's experts are divided by their sum"),
-    Field("renormalize_eps", "float", "added to that sum", 0.0),
-    Field("moe_norm_min", "float?", "least value of that sum", None),
+    Field("renormalize_eps", "eps", "added to that sum", 0.0),
+    Field("moe_norm_min", "positive?", "least value of that sum", None),
     Field("routed_scaling_factor", "float", "factor on the weights", 1.0),
     Field("n_group", "size?", "groups that experts stand in", None),
     Field("topk_group", "size?", "groups that a token may choose from", None),
@@ -112,6 +118,7 @@ _ROUTER = (
           spellings=("use_expert_bias", "use_routing_bias", "router_enable_expert_bias")),
     Field("router_bias", "bool", "the logits have a bias", False),
     Field("router_f32", "bool", "logits and weights are f32 whatever the layer's dtype", False),
+    Field("score_f32", "bool", "scores are f32 whatever the layer's dtype", True),
 )  # fmt: skip
 
 _EXPERTS = (
@@ -119,7 +126,7 @@ _EXPERTS = (
     Field("glu", "str", "gate and up in a product's result: one half each, or even and odd columns", "chunked",
           choices=("chunked", "interleaved")),
     Field("swiglu_alpha", "float", "factor in the sigmoid of silu", 1.0),
-    Field("swiglu_limit", "float?", "bound of gate (above) and up (both sides)", None),
+    Field("swiglu_limit", "positive?", "bound of gate (above) and up (both sides)", None),
     Field("swiglu_offset", "float", "added to up", 0.0),
     Field("expert_bias", "bool", "both products of an expert have biases", False),
     Field("mlp_bias", "bool", "the products of MLPs have biases", False),

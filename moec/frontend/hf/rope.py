@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from moec.frontend.hf.values import Values
+from moec.frontend.hf.values import Values, is_number
 
 Array = np.ndarray
 
@@ -32,6 +32,8 @@ _OPTIONAL = {
     "llama3": (),
     "yarn": ("attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "truncate"),
 }
+
+_EVERYWHERE = ("rope_theta", "partial_rotary_factor")
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,16 @@ def read_rope(values: Values, head: int) -> Rope:
     if kind not in _KNOWN:
         values.wrong(where, f"rope_type '{kind}' is not built", f"known: {', '.join(_KNOWN)}")
         return Rope(str(layout), ())
-    for name, value in _extra(record, kind):
-        values.wrong(where, f"the field '{name}' of rope_type '{kind}' is not understood ({value})")
-    for name in _KNOWN[kind]:
-        if not _positive(record.get(name)):
-            values.wrong(where, f"rope_type '{kind}' needs a positive number '{name}'")
+    _check(values, where, record, kind)
+    if theta and theta <= 1:
+        values.wrong(values.spelling("rope_theta"), f"the base of the rotary frequencies is {theta}, expected above 1")
     if values.problems or not theta:
         return Rope(str(layout), ())
     plain = float(theta) ** (-np.arange(0, width, 2) / width)
-    frequencies, factor = _stretched(kind, plain, record, float(theta))
+    with np.errstate(all="ignore"):
+        frequencies, factor = _stretched(kind, plain, record, float(theta))
+    if not (np.abs(frequencies) <= 1e6).all() or not 0 < factor <= 1e6:
+        values.wrong(where, f"rope_type '{kind}' gives no frequencies with these numbers")
     mscale = _mscale(record["factor"], record["mscale_all_dim"]) if record.get("mscale_all_dim") else 1.0
     return Rope(str(layout), tuple(frequencies.tolist()), factor, mscale)
 
@@ -82,25 +85,34 @@ def _record(values: Values) -> tuple[Mapping[str, Any], float | None]:
     """The scaling record (empty for none) and the base."""
     record = values.get("rope_parameters") or values.get("rope_scaling") or {}
     theta = values.get("rope_theta") if values.said("rope_theta") else record.get("rope_theta")
-    return record, theta or values.get("rope_theta")
+    return record, theta if is_number(theta) else values.get("rope_theta")
 
 
 def _width(values: Values, record: Mapping[str, Any], head: int) -> int:
-    factor = record.get("partial_rotary_factor", values.get("partial_rotary_factor"))
-    width = values.get("rotary_dim") or int(head * float(factor or 1.0))
+    factor = record.get("partial_rotary_factor")
+    factor = factor if is_number(factor) else values.get("partial_rotary_factor")
+    width = values.get("rotary_dim") or int(head * min(factor, 2.0))
     if width % 2 or not 0 < width <= head:
         name = "rotary_dim" if values.said("rotary_dim") else "partial_rotary_factor"
         values.wrong(values.spelling(name), f"{width} of a head's {head} elements cannot be rotated in pairs")
     return int(width)
 
 
-def _extra(record: Mapping[str, Any], kind: str) -> list[tuple[str, Any]]:
-    known = {"rope_type", "type", "rope_theta", "partial_rotary_factor", *_KNOWN[kind], *_OPTIONAL[kind]}
-    return [(k, v) for k, v in record.items() if k not in known and v is not None]
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+def _check(values: Values, where: str, record: Mapping[str, Any], kind: str) -> None:
+    """Report fields of the record that are unknown, missing or no positive numbers."""
+    needed, known = _KNOWN[kind], {*_EVERYWHERE, *_KNOWN[kind], *_OPTIONAL[kind]}
+    for name, value in record.items():
+        if value is None or name in ("rope_type", "type"):
+            continue
+        if name not in known:
+            values.wrong(where, f"the field '{name}' of rope_type '{kind}' is not understood")
+        elif name == "truncate" and not isinstance(value, bool):
+            values.wrong(where, f"'truncate' of rope_type '{kind}' is true or false")
+        elif name not in ("truncate", *needed) and not (is_number(value) and value > 0):
+            values.wrong(where, f"'{name}' of rope_type '{kind}' is a positive number")
+    for name in needed:
+        if not (is_number(record.get(name)) and record[name] > 0):
+            values.wrong(where, f"rope_type '{kind}' needs a positive number '{name}'")
 
 
 def _stretched(kind: str, plain: Array, record: Mapping[str, Any], theta: float) -> tuple[Array, float]:
@@ -129,6 +141,8 @@ def _yarn(plain: Array, record: Mapping[str, Any], theta: float) -> Array:
         return width * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
     low, high = dimension(record.get("beta_fast") or 32), dimension(record.get("beta_slow") or 1)
+    if not math.isfinite(low + high):
+        return plain * math.nan
     if record.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, width - 1)

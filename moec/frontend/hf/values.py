@@ -6,8 +6,8 @@ Everything wrong is collected, so that one refusal tells it all.
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,9 @@ def _whole(low: int) -> Callable[[Any], bool]:
     return lambda v: isinstance(v, int) and not isinstance(v, bool) and low <= v < LARGEST
 
 
-def _number(v: Any) -> bool:
-    return isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)
+def is_number(v: Any) -> bool:
+    """Whether a JSON value is a number that a float holds."""
+    return isinstance(v, int | float) and not isinstance(v, bool) and abs(v) <= sys.float_info.max
 
 
 def _list(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -44,7 +45,9 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "size": ("a positive whole number", _whole(1)),
     "count": ("a whole number from 0", _whole(0)),
     "int": ("a whole number", _whole(-LARGEST)),
-    "float": ("a number", _number),
+    "float": ("a number", is_number),
+    "positive": ("a number above 0", lambda v: is_number(v) and v > 0),
+    "eps": ("a number from 0", lambda v: is_number(v) and v >= 0),
     "bool": ("true or false", lambda v: isinstance(v, bool)),
     "str": ("a string", _text),
     "strs": ("a list of strings", _list(_text)),
@@ -64,6 +67,8 @@ class Values:
         self.warnings: list[Problem] = []
         self.given: dict[str, tuple[str, Any]] = {}
         """Field name to the spelling in the file and the value."""
+        self.ill: set[str] = set()
+        """Fields whose value was refused: they are not missing too."""
         raw = self._parse()
         self.title = str(raw.get("model_type", "no model_type"))
         self.family = _family(raw)
@@ -97,6 +102,13 @@ class Values:
                 )
 
     def _field(self, name: str, spelling: str, value: Any) -> None:
+        before = len(self.problems)
+        self._check(name, spelling, value)
+        if len(self.problems) > before:
+            self.ill.add(name)
+
+    def _check(self, name: str, spelling: str, value: Any) -> None:
+        """Take a field if its value is one that the field can have."""
         field = FIELDS[name]
         kind = field.kind.removesuffix("?")
         wanted, fits = _KINDS[kind]
@@ -118,6 +130,8 @@ class Values:
                 field.means,
             )
             return
+        if kind in ("float", "positive", "eps") and value is not None:
+            value = float(value)
         other = self.given.get(name)
         if other is not None and other[1] != value:
             self.wrong(spelling, f"'{spelling}' says {_shown(value)}, but '{other[0]}' says {_shown(other[1])}")
@@ -144,6 +158,8 @@ class Values:
         if name in self.given:
             return self.given[name][1]
         found = self.family.says.get(name, field.default)
+        if found is UNSAID and name in self.ill:
+            return None
         if found is UNSAID:
             one = f" (one of {', '.join(field.choices)})" if field.choices else ""
             self.missing(f"nothing says '{name}': {field.means}{one}", name)
@@ -153,7 +169,7 @@ class Values:
     def need(self, name: str, why: str) -> Any:
         """As ``get``, for a field that must not be null here."""
         value = self.get(name)
-        if value is None:
+        if value is None and name not in self.ill:
             self.missing(f"'{name}' is missing: {FIELDS[name].means}; {why}", name)
         return value
 
