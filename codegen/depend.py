@@ -152,8 +152,6 @@ def _shared(u: Leaf, v: Leaf) -> Iterator[tuple[Scalar, int, bool, bool]]:
 
 def _sync(kernel: Kernel, first: Leaf, then: Leaf, slot: Scalar, slots: int, first_writes: bool) -> Sync | None:
     """What keeps ``then`` after ``first``, where ``then`` can come after it at all."""
-    if first.pipe == "S" and not first_writes:
-        return None
     block, after, before, exclusive = _meet(first.path, then.path)
     carried = exclusive or after >= before
     if carried and not any(isinstance(s, For) for s in _ancestors(kernel, block)):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from moec.codegen.interpret import Access, Event, Path, trace
-from moec.codegen.kernel_ir import PIPES, Barrier, Instr, Kernel, SetFlag, Stmt, StoreScalar, SyncAll, WaitFlag, Witness
+from moec.codegen.kernel_ir import PIPES, Barrier, Kernel, SetFlag, Stmt, SyncAll, WaitFlag, Witness
 
 SMALL_MMAD = 10
 """Fractals of the output tile below which accumulating Mmads need a PIPE_M barrier."""
@@ -81,8 +81,6 @@ def _needs(event: Event, pipe: int, memory: _Memory) -> list[tuple[int, int, Pat
         for other, pos, wrote, path in memory.conflicts(a):
             if other == pipe and not _same_pipe_hazard(event, wrote):
                 continue
-            if other == _S and not wrote:
-                continue  # a scalar read is over when the instruction after it is issued
             if other not in latest or latest[other][0] < pos:
                 latest[other] = (pos, path)
     return [(p, pos, path) for p, (pos, path) in sorted(latest.items())]
@@ -145,7 +143,8 @@ def violations(
             channel = step.channel
             if channel in raised:
                 found.append(Violation("flag set twice without a wait", step.path))
-            elif channel in last_wait and mine[channel[1]] < last_wait[channel]:
+            elif channel in last_wait and channel[1] != _S and mine[channel[1]] < last_wait[channel]:
+                # the scalar unit is past its waits when it issues the set
                 found.append(Violation("flag may be set again before its wait is over", step.path))
             snapshot = list(mine)
             snapshot[step.pipe] = pos
@@ -157,8 +156,6 @@ def violations(
             else:
                 _merge(mine, got)
                 last_wait[step.channel] = pos
-                if step.pipe == _S:
-                    mine[_S] = pos  # what is issued later is issued after this wait
                 scalar_moved = scalar_moved or step.pipe == _S
         elif step.kind == "barrier":
             mine[step.pipe] = pos
@@ -201,8 +198,3 @@ def check(kernel: Kernel) -> list[Violation]:
 def is_site(stmt: Stmt) -> bool:
     """Whether removing ``stmt`` is a synchronisation fault."""
     return isinstance(stmt, (SetFlag, WaitFlag, Barrier, SyncAll))
-
-
-def touches(stmt: Stmt) -> bool:
-    """Whether ``stmt`` reads or writes memory."""
-    return isinstance(stmt, (Instr, StoreScalar))
