@@ -92,7 +92,7 @@ def emit_chunks(job: Job, scalars: Mapping[Val, Var]) -> int:
         - sum(n * (COLS_ALIGN * (8 if form == "block" else 1)) * 4 for (form, _), n in col_plan.slots.items())
     )
     most = min(int(room / each) // 256 * 256, MAX_REPEAT * LANES // 256 * 256)
-    elems = {"full": most, "double": 2 * most, "row": most, "col": COLS_ALIGN, "block": COLS_ALIGN * 8}
+    elems = {"full": most, "double": 2 * most, "row": most, "col": COLS_ALIGN, "block": 64}
     frame = Frame(job, elems, plans)
     frame.add_inputs(ALL_FORMS, 2)
     frame.add_outputs()

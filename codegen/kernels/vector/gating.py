@@ -91,7 +91,7 @@ class _Body:
         self.experts_out = k.ub("experts_out", "i32", chosen, 2)
         cap = -(-rows // LANES) * LANES
         self.least, self.least_lane = k.ub("least", "f32", cap), k.ub("least_lane", "f32", cap)
-        self.least_bits = k.ub("least_bits", "i32", cap)
+        self.least_bits = k.ub("least_bits", "i32", rows)
         self.pad_row = k.ub("pad_row", "f32", g.lanes) if g.padded else None
         self.bias_row = None if bias is None else k.ub("bias_row", "f32", g.lanes)
         self.expert_of = k.ub("expert_of", "i32", g.lanes) if g.padded and g.groups > 1 else None

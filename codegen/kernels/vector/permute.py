@@ -70,7 +70,7 @@ class _Body:
         self.rows, self.positions = rows, positions
         self.lanes = -(-p.experts // LANES) * LANES
         self.width = -(-p.experts // BLOCK) * BLOCK
-        self.start = k.ub("start", "i32", self.lanes)
+        self.start = k.ub("start", "i32", self.width)
         per = k.let("block", ceildiv(tokens, k.cores))
         self.first = k.let("first_token", smin(tokens, k.core * per))
         self.count = k.let("my_tokens", smin(per, tokens - self.first))
@@ -160,7 +160,8 @@ class _Body:
     def _earlier_cores(self) -> None:
         """start[e] += slots of expert e on the cores before this one."""
         k, e = self.k, self.p.experts
-        most = min(MAX_REPEAT, max(1, 64 * 1024 // (self.width * 4)))
+        before = max(1, k.capacities.aiv - 1)
+        most = min(MAX_REPEAT, max(1, 64 * 1024 // (self.width * 4)), before)
         table = k.ub("table", "i32", most * self.width)
         with k.loop("c", 0, k.core, most) as c:
             n = k.let("n", smin(most, k.core - c))

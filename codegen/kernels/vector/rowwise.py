@@ -101,7 +101,7 @@ def emit_rows(job: Job, fit: Fit, scalars: Mapping[Val, Var]) -> None:
     k = job.k
     cap = -(-fit.rows // COLS_ALIGN) * COLS_ALIGN
     row = fit.pitch if isinstance(fit.pitch, int) else fit.elements
-    elems = {"full": fit.elements, "double": 2 * fit.elements, "row": row, "col": cap, "block": cap * 8}
+    elems = {"full": fit.elements, "double": 2 * fit.elements, "row": row, "col": cap, "block": align8(fit.rows) * 8}
     elems["lanes"] = fit.rows * LANES
     frame = Frame(job, elems, [fit.plan])
 
@@ -145,6 +145,11 @@ def emit_rows(job: Job, fit: Fit, scalars: Mapping[Val, Var]) -> None:
                 here.emit(step)
         for sink in job.sinks:
             _store(job, sink.tensor, sink.value, here.place(sink.value), fit.pitch, first, rows)
+
+
+def align8(rows: int) -> int:
+    """Rows of a block buffer: Brcb makes eight at a time."""
+    return -(-rows // 8) * 8
 
 
 def _holes(job: Job, v: Val, pitch: Scalar) -> bool:

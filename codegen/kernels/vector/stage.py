@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernel_ir import Buffer, LocalRef
 from moec.codegen.kernels.vector.plan import FOLD_POOL, Plan, Pool, bits_of, make_plan, pool_of
-from moec.codegen.kernels.vector.tile import LANES, Tile
+from moec.codegen.kernels.vector.tile import BLOCK, LANES, Tile
 from moec.codegen.kernels.vector.values import Step, Val, Values
 from moec.codegen.scalar import Scalar, Var, align, binary
 
@@ -48,7 +48,13 @@ class Stage:
         folds = cols > LANES
         self.plan: Plan = make_plan(self.steps, frozenset(self.places), frozenset(), folds)
         cap = -(-rows // LANES) * LANES
-        self.elems = {"full": rows * pitch, "row": pitch, "col": cap, "block": cap * 8, "lanes": rows * LANES}
+        self.elems = {
+            "full": rows * pitch,
+            "row": pitch,
+            "col": cap,
+            "block": -(-rows // BLOCK) * BLOCK * BLOCK,
+            "lanes": rows * LANES,
+        }
         self.slots: dict[Val, LocalRef] = {}
         for v, i in self.plan.slot.items():
             pool = pool_of(v)
