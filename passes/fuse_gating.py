@@ -2,7 +2,8 @@
 
 First the choice (score, optional bias, top-k), then each rule takes one more step of the chain into the node:
 renormalisation, scale, a narrowing cast of the weights, and the counts per expert. Scores that are rounded to 16 bit
-before the choice are refused: rounding makes ties, and ``gating`` chooses by unrounded scores.
+before the choice keep that rounding as ``score_dtype``, for it makes ties; a bias added in 16 bit is refused, since
+``gating`` does not round the biased scores.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _PLAIN = {
 _CHOICE = (
     'top_k = 2; score = "sigmoid"; score_order = "before_topk"; groups = 1; group_top_k = 1; group_score = "none"; '
 )
-_CHOICE += 'group_mask = "none"'
+_CHOICE += 'group_mask = "none"; score_dtype = !bf16'
 _GROUPED = (
     'top_k = 2; score = "softmax"; score_order = "before_topk"; groups = 2; group_top_k = 1; group_score = "sum2"; '
 )
-_GROUPED += 'group_mask = "zero"'
+_GROUPED += 'group_mask = "zero"; score_dtype = !f32'
 _SIZES = "logits: f32[5, 8]"
 
 
@@ -44,7 +45,7 @@ def _score(kind: str, x: Term) -> Term:
 
 def _chosen(logits: Term, bias: Term | None, kind: str, order: str, k: Dim, dtype: DType) -> tuple[Term, Term]:
     require(isinstance(k, int), f"the number of experts chosen, {k}, is not a number", logits)
-    attrs = {**_PLAIN, "top_k": k, "score": kind, "score_order": order, "weights_dtype": dtype}
+    attrs = {**_PLAIN, "top_k": k, "score": kind, "score_order": order, "score_dtype": dtype, "weights_dtype": dtype}
     weights, experts, _ = T.gating(logits, bias, **attrs)
     return weights, T.cast(experts, to=I64)
 
@@ -57,7 +58,7 @@ def _check_topk(logits: Term, axis: int, largest: bool) -> None:
 def _in_f32(logits: Term) -> None:
     require(
         logits.dtype is F32,
-        f"scores in {logits.dtype} may tie where f32 scores do not, so the choice could differ",
+        f"biased scores in {logits.dtype} may tie where f32 ones do not, so the choice could differ",
         logits,
     )
 
@@ -68,20 +69,21 @@ def _topk_of_scores(kind: str) -> Rule:
         exactness="exact",
         why="that is what gating computes",
         operands={"logits": "[T, E]"},
-        cases=[f"{_SIZES}; k = 2; axis = 1; largest = true; ordered = true"],
+        cases=[
+            f"{_SIZES}; k = 2; axis = 1; largest = true; ordered = true",
+            "logits: bf16[5, 8]; k = 2; axis = 1; largest = true; ordered = true",
+        ],
         near=[
             near("the smallest scores", f"{_SIZES}; k = 2; axis = 1; largest = false; ordered = true"),
             near("not over the experts", f"{_SIZES}; k = 2; axis = 0; largest = true; ordered = true"),
             near("K, is not a number", f"{_SIZES}; k = K; axis = 1; largest = true; ordered = true"),
-            near("may tie", "logits: bf16[5, 8]; k = 2; axis = 1; largest = true; ordered = true"),
             near("expected [T, E]", "logits: f32[5, 8, 3]; k = 2; axis = 1; largest = true; ordered = true"),
         ],
     )
     def topk_of_scores(logits: Term, *, k: Dim, axis: int, largest: bool, ordered: bool) -> Iterator[Any]:
         yield T.topk(_score(kind, logits), k=k, axis=axis, largest=largest, sorted=ordered)
         _check_topk(logits, axis, largest)
-        _in_f32(logits)
-        yield _chosen(logits, None, kind, "before_topk", k, F32)
+        yield _chosen(logits, None, kind, "before_topk", k, logits.dtype)
 
     return topk_of_scores
 
@@ -142,7 +144,7 @@ def _score_of_topk(kind: str) -> Rule:
     return score_of_topk
 
 
-_STEP_ATTRS = ("top_k", "score", "score_order", "groups", "group_top_k", "group_score", "group_mask")
+_STEP_ATTRS = ("top_k", "score", "score_order", "groups", "group_top_k", "group_score", "group_mask", "score_dtype")
 """The attributes of a gating node that every step keeps."""
 
 

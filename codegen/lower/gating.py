@@ -16,9 +16,11 @@ def gating(cx: Lowering, node: Node) -> None:
     bias = node.operands[1] if len(node.operands) > 1 else None
     tokens, experts = logits.type.dims
     a = node.attrs
-    dtypes = [logits.type.dtype.name, a["weights_dtype"].name] + ([] if bias is None else [bias.type.dtype.name])
+    dtypes = [logits.type.dtype.name, a["score_dtype"].name, a["weights_dtype"].name] + (
+        [] if bias is None else [bias.type.dtype.name]
+    )
     if not isinstance(experts, int) or not set(dtypes) <= set(FLOATS):
-        what = f"gating of {logits.type} with weights in {a['weights_dtype']} has no kernel"
+        what = f"gating of {logits.type} with scores in {a['score_dtype']} and weights in {a['weights_dtype']} has no kernel"
         raise NoKernel(Problem(what, where(node), "f32, f16 and bf16 with a known number of experts have one"))
     names = (
         "top_k",
@@ -35,6 +37,7 @@ def gating(cx: Lowering, node: Node) -> None:
     g = Gating(
         experts,
         **{n: a[n] for n in names},
+        score_dtype=device_dtype(a["score_dtype"]),
         weights_dtype=device_dtype(a["weights_dtype"]),
         dtype=device_dtype(logits.type.dtype),
         bias_dtype=None if bias is None else device_dtype(bias.type.dtype),

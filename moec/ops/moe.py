@@ -10,23 +10,17 @@ from typing import Any
 import numpy as np
 
 from moec.ir.symbol import Dim, Shape
-from moec.ir.types import DType
 from moec.ops import experts as expert
 from moec.ops.elementwise import sigmoid
 from moec.ops.experts import ACTIVATION, activate, sort_positions
 from moec.ops.registry import Types, op
-from moec.ops.routing import ROUTING, check_choices, check_routing, route
+from moec.ops.routing import ROUTING, check_choices, check_routing, rounded, route
 from moec.ops.shapes import known
 
 Array = np.ndarray
 
 CHOICES = {**expert.CHOICES, "weights_on": ("output", "input", "activation")}
 """What each named property of a block may be, those of routing aside."""
-
-
-def rounded(x: Array, dtype: DType) -> Array:
-    """x rounded to ``dtype`` and back in the compute dtype; in fp64 mode x itself."""
-    return x if x.dtype == np.float64 else x.astype(dtype.carrier).astype(x.dtype)
 
 
 @op(

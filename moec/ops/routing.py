@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from moec.ir.symbol import Shape
+from moec.ir.types import DType
 from moec.ops.elementwise import sigmoid
 from moec.ops.index import stable_argsort
 from moec.ops.reduce import softmax
@@ -17,7 +18,7 @@ Array = np.ndarray
 
 ROUTING = (
     "top_k: int, score: str, score_order: str, groups: int, group_top_k: int, group_score: str, group_mask: str, "
-    "renormalize: bool, renormalize_eps: float, scale: float, weights_dtype: dtype"
+    "renormalize: bool, renormalize_eps: float, scale: float, score_dtype: dtype, weights_dtype: dtype"
 )
 """The attributes that say how tokens are routed, as they stand in signatures."""
 
@@ -49,8 +50,14 @@ def check_routing(attrs: dict[str, Any], experts: Any) -> None:
         raise ValueError(f"{experts} experts do not split into {attrs['groups']} groups")
 
 
-def _score(logits: Array, kind: str) -> Array:
-    return softmax(logits, axis=-1) if kind == "softmax" else sigmoid(logits)
+def rounded(x: Array, dtype: DType) -> Array:
+    """x rounded to ``dtype`` and back in the compute dtype; in fp64 mode x itself."""
+    return x if x.dtype == np.float64 else x.astype(dtype.carrier).astype(x.dtype)
+
+
+def _score(logits: Array, attrs: dict[str, Any]) -> Array:
+    scores = softmax(logits, axis=-1) if attrs["score"] == "softmax" else sigmoid(logits)
+    return rounded(scores, attrs["score_dtype"])
 
 
 def _group_limited(choice: Array, groups: int, keep: int, how: str, mask: str) -> Array:
@@ -71,11 +78,12 @@ def route(logits: Array, score_bias: Array | None, attrs: dict[str, Any]) -> tup
     """Routing weights [T, K] and experts [T, K] (i32) of logits [T, E] under the attributes of ``ROUTING``.
 
     ``before_topk`` scores all experts and chooses by score (+ bias); ``after_topk`` chooses by logit (+ bias) and
-    scores the chosen. The
-    bias only steers the choice (DeepSeek-V3, arXiv 2412.19437, eq. 16). Ties go to the lower expert.
+    scores the chosen. Scores are rounded to ``score_dtype`` (f32: not beyond the compute dtype) before anything is
+    done with them, so that two that round to the same number tie. The bias only steers the choice (DeepSeek-V3, arXiv
+    2412.19437, eq. 16). Ties go to the lower expert.
     """
     before = attrs["score_order"] == "before_topk"
-    scores = _score(logits, attrs["score"]) if before else logits
+    scores = _score(logits, attrs) if before else logits
     choice = scores if score_bias is None else scores + score_bias
     if attrs["groups"] > 1:
         choice = _group_limited(
@@ -84,7 +92,7 @@ def route(logits: Array, score_bias: Array | None, attrs: dict[str, Any]) -> tup
     experts = stable_argsort(choice, 1, True)[:, : attrs["top_k"]]
     weights = np.take_along_axis(scores, experts, axis=1)
     if not before:
-        weights = _score(weights, attrs["score"])
+        weights = _score(weights, attrs)
     if attrs["renormalize"]:
         weights = weights / (weights.sum(-1, keepdims=True) + weights.dtype.type(attrs["renormalize_eps"]))
     return weights * weights.dtype.type(attrs["scale"]), experts.astype(np.int32)
@@ -94,7 +102,7 @@ def route(logits: Array, score_bias: Array | None, attrs: dict[str, Any]) -> tup
 class Gating:
     """Routing: weights [T, K] in weights_dtype, experts [T, K] i32 (ties to the lower), and tokens per expert [E] i32.
 
-    scores = softmax or sigmoid of the logits; the top_k of scores + score_bias (within the best groups) are chosen;
+    scores = softmax or sigmoid of the logits, rounded to score_dtype; the top_k of scores + score_bias (within the best groups) are chosen;
     weights = scores (/ (their sum + renormalize_eps)) * scale.
     """
 

@@ -51,7 +51,11 @@ class RecoverMoE(Pass):
             for topk in [n for n in graph if n.op == "topk"]:
                 if topk.graph is not graph:
                     continue
-                router = find_router(topk, statics)
+                try:
+                    router = find_router(topk, statics)
+                except NoRouter as reason:
+                    result.miss(self.name, str(reason), [reason.node or topk], graph)
+                    continue
                 if router is not None:
                     attempt = _Attempt(module, graph, order, statics, router)
                     number += attempt.recover(result, f"moe{number}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from moec.ir.graph import Node, Value
 from moec.ir.symbol import Dim
-from moec.ir.types import DType
+from moec.ir.types import F32, DType
 from moec.passes.recover_moe.groups import ungrouped
 from moec.passes.recover_moe.static import Ref, Statics, changed, flipped
 
@@ -82,7 +82,11 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
         score_bias = _vector(statics.ref(added.operand(1)), choice.type.dims[1])
         if score_bias is None:
             return None
+        if narrow.bits < F32.bits:
+            raise NoRouter(f"the choice is by scores plus bias rounded to {narrow}", added)
         value, narrow = uncast(added.operand(0))
+    elif groups["group_score"] == "sum2" and narrow.bits < F32.bits:
+        raise NoRouter(f"groups are chosen by sums rounded to {narrow}", topk)
     scored = producer(value, "softmax", "sigmoid")
     scores = added.operand(0) if added is not None and score_bias is not None else choice
     logits = value
@@ -101,11 +105,16 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
         logits,
         scores,
         scored.op if scored is not None else "",
-        narrow,
+        _held(narrow),
         bias,
         score_bias,
         groups,
     )
+
+
+def _held(dtype: DType) -> DType:
+    """What scores are rounded to: f32 where that is no less than what they are computed in."""
+    return dtype if dtype.bits < F32.bits else F32
 
 
 def _vector(ref: Ref | None, size: Dim) -> Ref | None:
@@ -138,9 +147,8 @@ def _product(logits: Value, statics: Statics) -> tuple[Node, Ref, Ref | None] | 
 def weighting(router: Router, weights: Value, statics: Statics) -> dict[str, Any]:
     """The attributes of how ``weights`` [T, K] follow from the choice. Raises NoRouter where they do not as ``moe``
     says."""
-    found: dict[str, Any] = {"weights_dtype": weights.type.dtype, "scale": 1.0, "renormalize": False}
-    found["renormalize_eps"] = 0.0
-    value = uncast(weights)[0]
+    value, narrow = uncast(weights)
+    found: dict[str, Any] = {"weights_dtype": narrow, "scale": 1.0, "renormalize": False, "renormalize_eps": 0.0}
     scaled = producer(value, "mul")
     if scaled is not None:
         factor = _number(scaled.operand(1), statics)
@@ -185,7 +193,7 @@ def _base(router: Router, value: Value) -> dict[str, Any]:
     """Where the weights come from before they are normalised and scaled: scores of the chosen, or a score of what was
     chosen."""
     chosen, indices = router.topk.results
-    before = {"score": router.score, "score_order": "before_topk"}
+    before = {"score": router.score, "score_order": "before_topk", "score_dtype": router.score_dtype}
     if value is chosen and router.groups["groups"] > 1:
         raise NoRouter("the routing weights are masked scores, not the scores themselves", router.topk)
     if value is chosen:
@@ -203,5 +211,6 @@ def _base(router: Router, value: Value) -> dict[str, Any]:
     if scored is not None and uncast(scored.operand(0))[0] is chosen and not router.score:
         if scored.op == "softmax" and scored.attrs["axis"] != 1:
             raise NoRouter("the softmax of the chosen logits is not over the choices", scored)
-        return {"score": scored.op, "score_order": "after_topk"}
+        held = _held(scored.result.type.dtype)
+        return {"score": scored.op, "score_order": "after_topk", "score_dtype": held}
     raise NoRouter("the routing weights do not follow from the choice in a known way", value.producer)

@@ -28,6 +28,7 @@ PLAIN: dict[str, Any] = {
     "renormalize": True,
     "renormalize_eps": 0.0,
     "scale": 1.0,
+    "score_dtype": F32,
     "weights_dtype": F32,
     "weights_on": "output",
     "activation": "silu",

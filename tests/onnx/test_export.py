@@ -111,6 +111,7 @@ ROUTING = {
     "renormalize": True,
     "renormalize_eps": 0.0,
     "scale": 1.0,
+    "score_dtype": F32,
     "weights_dtype": F32,
 }
 ACTIVATION = {"activation": "silu", "glu": "chunked", "alpha": 1.0, "limit": None, "up_offset": 0.0}

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moec.ir.types import F32
+from moec.ir.types import BF16, F32
 from moec.ops import OPS
+from moec.ops.routing import route
 
 DEFAULT: dict[str, Any] = {
     "top_k": 2,
@@ -23,6 +24,7 @@ DEFAULT: dict[str, Any] = {
     "renormalize": True,
     "renormalize_eps": 0.0,
     "scale": 1.0,
+    "score_dtype": F32,
     "weights_dtype": F32,
     "router_dtype": F32,
     "weights_on": "output",
@@ -59,6 +61,17 @@ CASES: dict[str, dict[str, Any]] = {
     "shared gated": {"shared": True, "shared_gate": True},
     "router bias": {"router_bias": True},
 }
+
+
+def test_scores_that_round_to_the_same_choose_the_lower_expert() -> None:
+    """Of two logits whose scores are one bf16 number the lower expert is chosen, though its logit is lower."""
+    logits = np.array([[0.5, -1.0, 0.5004, -2.0]], np.float32)
+    for score in ("softmax", "sigmoid"):
+        attrs = {**DEFAULT, "score": score, "top_k": 1}
+        assert route(logits, None, attrs)[1].tolist() == [[2]]
+        weights, experts = route(logits, None, attrs | {"score_dtype": BF16, "renormalize": False})
+        assert experts.tolist() == [[0]]
+        assert weights[0, 0] == np.float32(weights[0, 0]).astype(BF16.carrier)
 
 
 def weights_for(case: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:

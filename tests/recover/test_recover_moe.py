@@ -18,7 +18,7 @@ from moec.ir.compare import modules_equal
 from moec.ir.data import ArrayData
 from moec.ir.graph import Module, Node
 from moec.ir.text import print_module
-from moec.ir.types import F32, I64, TensorType
+from moec.ir.types import BF16, F32, I64, TensorType
 from moec.ops.build import Builder
 from moec.passes.base import Context, PassManager, Result
 from moec.passes.recover_moe import RecoverMoE
@@ -302,3 +302,17 @@ def test_values_of_unknown_rank_end_the_search() -> None:
     rows.type = TensorType(F32, None)
     (miss,) = RecoverMoE().run(module, Context()).near_misses
     assert "no sum over them was found: reshape" in miss.reason and "rank" in miss.reason
+
+
+@pytest.mark.parametrize("order", ["before_topk", "after_topk"])
+def test_scores_rounded_before_the_choice_keep_their_dtype(order: str) -> None:
+    """Rounding makes ties, so it belongs to the block: read from the graph, not dropped."""
+    module = spelt(Block(order=order, renormalize=False), "batched")
+    (score,) = [n for n in module.main if n.op == "softmax"]
+    b = Builder(module.main, score.next)
+    narrow = b.cast(score.result, to=BF16)
+    score.result.replace_with(b.cast(narrow, to=F32))
+    narrow.producer.set_operand(0, score.result)
+    recovered(module)
+    a = the_block(module).attrs
+    assert (a["score_dtype"], a["weights_dtype"]) == ((BF16, F32) if order == "before_topk" else (F32, BF16))

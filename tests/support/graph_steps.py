@@ -287,6 +287,7 @@ def routing(m: Maker, experts: int, grouped: bool) -> dict[str, Any]:
         "renormalize": m.flag(),
         "renormalize_eps": m.one_of([0.0, 1e-20]),
         "scale": m.one_of([1.0, 2.5]),
+        "score_dtype": m.one_of([F32, BF16]),
         "weights_dtype": F32,
     }
 

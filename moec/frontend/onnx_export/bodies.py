@@ -60,23 +60,25 @@ def _number(b: Builder, value: float, like: Value) -> Value:
     return made
 
 
-def _score(b: Builder, x: Value, kind: str) -> Value:
-    made: Value = b.softmax(x, axis=1) if kind == "softmax" else b.sigmoid(x)
-    return made
+def _score(b: Builder, x: Value, a: dict[str, Any]) -> Value:
+    """The score of logits; rounded where it is held in fewer bits than it is computed in."""
+    made: Value = b.softmax(x, axis=1) if a["score"] == "softmax" else b.sigmoid(x)
+    narrow = a["score_dtype"].bits < 32
+    return cast_to(b, cast_to(b, made, a["score_dtype"]), x.type.dtype) if narrow else made
 
 
 @_body("gating")
 def _gating(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
     logits = widened(b, x["logits"])
     before = a["score_order"] == "before_topk"
-    scores = _score(b, logits, a["score"]) if before else logits
+    scores = _score(b, logits, a) if before else logits
     choice = b.add(scores, widened(b, x["score_bias"])) if "score_bias" in x else scores
     if a["groups"] > 1:
         choice = _group_limited(b, choice, a)
     _, chosen = b.topk(choice, k=a["top_k"], axis=1, largest=True, sorted=True)
     weights = b.gather_elements(scores, chosen, axis=1)
     if not before:
-        weights = _score(b, weights, a["score"])
+        weights = _score(b, weights, a)
     if a["renormalize"]:
         total = b.reduce_sum(weights, axes=(1,), keepdims=True)
         if a["renormalize_eps"]:

@@ -15,6 +15,7 @@ from moec.frontend.onnx.nodes.broadcasting import reshaped
 from moec.frontend.onnx.nodes.quantised import dequantised, weight
 from moec.frontend.onnx.table import onnx_op
 from moec.ir.graph import Value
+from moec.ir.types import F32
 
 MS = "com.microsoft"
 _PLAIN = {"relu": "relu", "gelu": "gelu", "silu": "silu", "identity": "identity"}
@@ -69,6 +70,7 @@ def _block(
         renormalize=renormalize,
         renormalize_eps=0.0,
         scale=1.0,
+        score_dtype=F32,
         weights_dtype=x.type.dtype,
     )
     sorted_rows, positions = op.emit_all("permute", rows, chosen, counts)
