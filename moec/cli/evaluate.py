@@ -25,7 +25,8 @@ def evaluate(
     The .npz file names inputs [bold]in.NAME[/bold] (a second size: in2.NAME) or plainly NAME; expected outputs are
     out.0, out.1, ... (or
     ort.0, ..., another runtime's) or output names. Weights that a .moe file leaves open are read by name from the
-    inputs file.
+    inputs file. A layer with groups is run for every rank: outputs are rank0.y, rank1.y, ...; inputs are rank0.x, ...,
+    or x for all, cut into the ranks' parts where the layer says that it is sharded.
 
     [bold]Examples[/bold]
 
@@ -34,6 +35,7 @@ def evaluate(
     """
     from moec import eval as reference
     from moec.arrays import Arrays
+    from moec.eval.ranks import output_types
     from moec.inputs import divide
     from moec.sizes import check_sizes, parse_sizes
     from moec.sources import read
@@ -45,11 +47,11 @@ def evaluate(
     warn(loaded.warnings)
     module = loaded.module
     check_sizes(module, sizes)
-    types = {name: v.type.dtype for name, v in zip(module.main.output_names, module.main.outputs, strict=True)}
+    types = output_types(module, sizes)
 
     def run(arrays: Arrays) -> Arrays:
         given, weights = divide(module, arrays, sizes, Path(inputs))
-        return reference.run(module, given, weights, fp64=fp64)
+        return reference.run(module, given, weights, fp64=fp64, sizes=sizes)
 
     with stage("evaluating"):
         done = trials(run, types, inputs, expect, tolerance)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,8 @@ from moec.diagnostics import Problem, Refusal, Where
 from moec.eval.evaluator import Evaluator, Observer
 from moec.ir.graph import Module, Node
 from moec.ir.group import Group, Shard
-from moec.ir.symbol import evaluate, symbols_of
+from moec.ir.symbol import Dim, evaluate, symbols_of
+from moec.ir.types import DType
 from moec.ops.registry import OPS
 
 Array = np.ndarray
@@ -63,6 +64,29 @@ def world(module: Module, sizes: Mapping[str, int]) -> int:
     if problems:
         raise Refusal(problems)
     return ranks
+
+
+def part_names(name: str, arrays: Mapping[str, Array], ranks: int) -> list[str]:
+    """The keys under which ``arrays`` gives ``name`` to every rank; empty where one has nothing of it."""
+    own = [f"rank{rank}.{name}" for rank in range(ranks)]
+    given = [key for key in own if key in arrays]
+    if name in arrays:
+        return [name, *given]
+    return given if len(given) == ranks else []
+
+
+def output_types(module: Module, sizes: Mapping[str, int]) -> dict[str, DType]:
+    """The dtypes of the outputs that ``moec.eval.run`` gives, by the names that it gives them."""
+    types = {n: v.type.dtype for n, v in zip(module.main.output_names, module.main.outputs, strict=True)}
+    if not groups(module):
+        return types
+    return {f"rank{rank}.{name}": t for rank in range(world(module, sizes)) for name, t in types.items()}
+
+
+def whole_shape(name: str, shape: Sequence[Dim], module: Module) -> tuple[Dim, ...]:
+    """The shape of the whole that the input or weight ``name``, of which each rank has ``shape``, is a part of."""
+    shard = module.shards.get(name)
+    return tuple(d * shard.group.size if shard is not None and i == shard.axis else d for i, d in enumerate(shape))
 
 
 def part_of(name: str, arrays: Mapping[str, Array], rank: int, shard: Shard | None) -> Array | None:

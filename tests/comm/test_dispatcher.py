@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from moec.diagnostics import Refusal
 from moec.eval import run
 from moec.frontend.dsl import parse_moe, read_moe
+from moec.frontend.onnx_export import to_onnx
 from moec.ir.compare import modules_equal
 from moec.ir.text import parse_module, print_module
 from moec.ops.verify import verify
@@ -16,7 +18,8 @@ from moec.passes.base import Context, PassManager, parse_passes
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "megatron_dispatcher.moe"
 
-WHOLE = """
+WHOLE = (
+    """
 dim T in [0, 8192]
 input x: f32[T, 64]
 weight router: f32[16, 64], gate_up: f32[16, 64, 64], down: f32[16, 64, 32]
@@ -24,7 +27,9 @@ output y, _ = moe(x, router, gate_up, down, top_k = 2, score = "softmax", score_
     group_top_k = 1, group_score = "none", group_mask = "none", renormalize = true, renormalize_eps = 0.0, scale = 1.0,
     router_dtype = f32, score_dtype = f32, weights_dtype = f32, activation = "silu", glu = "chunked", alpha = 1.0,
     limit = none, up_offset = 0.0, weights_on = "output", capacity = none)
-""".replace("output y, _ =", "y, _ =") + "output y\n"
+""".replace("output y, _ =", "y, _ =")
+    + "output y\n"
+)
 
 
 def _weights(rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -80,7 +85,8 @@ def test_the_cleaning_passes_keep_every_step_and_the_result() -> None:
     _agrees(module, [3, 8, 1, 5])
 
 
-EQUAL = """
+EQUAL = (
+    """
 dim T in [1, 64]
 group ep = 4
 input x: f32[4 * T, 64]
@@ -102,8 +108,18 @@ h = swiglu(grouped_matmul(rows, gate_up, counts), activation = "silu", glu = "ch
     up_offset = 0.0)
 y = unpermute(grouped_matmul(h, down, counts), positions, weights)
 output y = reduce_scatter(y, group = ep, axis = 0, reduction = "sum")
-""".replace("output y = reduce", "y = reduce") + "output y\n"
+""".replace("output y = reduce", "y = reduce")
+    + "output y\n"
+)
 
 
 def test_an_all_gather_dispatcher_is_the_moe_block() -> None:
     _agrees(parse_moe(EQUAL), [8, 8, 8, 8])
+
+
+def test_export_refuses_every_collective_and_host_step_by_name() -> None:
+    with pytest.raises(Refusal) as info:
+        to_onnx(read_moe(EXAMPLE).module)
+    found = {p.what.split(" ")[0]: p.what for p in info.value.problems}
+    assert set(found) >= {"all_gather", "all_to_all_v", "group_rank", "to_host", "to_device", "host", "bind_size"}
+    assert "no groups of ranks" in found["all_to_all_v"] and "no host steps" in found["to_host"]

@@ -106,7 +106,7 @@ class _Exporter:
             return self.call(node, scope, operands, (node.op, *_structure(node)), node.op)
         spelling = SPELLINGS.get(node.op)
         if spelling is None:
-            raise ValueError("it has no ONNX spelling")
+            raise ValueError(_no_spelling(node))
         while operands and not operands[-1]:
             operands.pop()
         made = spelling(scope, node, operands)
@@ -187,6 +187,15 @@ def _structure(node: Node) -> tuple[str, ...]:
     names: dict[str, Dim] = {s: sym(f"s{i}") for i, s in enumerate(free)}
     shapes = [None if t is None else t.with_shape(tuple(substitute(d, names) for d in t.dims)) for t in types]
     return attrs, str(shapes)
+
+
+def _no_spelling(node: Node) -> str:
+    definition = opdef(node.op)
+    if definition.traits & {"collective", "ranked"}:
+        return "ONNX knows no groups of ranks"
+    if definition.place == "host" or definition.name == "to_device":
+        return "ONNX knows no host steps"
+    return "it has no ONNX spelling"
 
 
 def _info(name: str, type_: TensorType) -> onnx.ValueInfoProto:
