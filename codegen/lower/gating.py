@@ -20,7 +20,7 @@ def gating(cx: Lowering, node: Node) -> None:
         [] if bias is None else [bias.type.dtype.name]
     )
     if not isinstance(experts, int) or not set(dtypes) <= set(FLOATS):
-        what = f"gating of {logits.type} with scores in {a['score_dtype']} and weights in {a['weights_dtype']} has no kernel"
+        what = f"gating of {logits.type} with {a['score_dtype']} scores and {a['weights_dtype']} weights has no kernel"
         raise NoKernel(Problem(what, where(node), "f32, f16 and bf16 with a known number of experts have one"))
     names = (
         "top_k",

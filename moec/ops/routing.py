@@ -102,8 +102,8 @@ def route(logits: Array, score_bias: Array | None, attrs: dict[str, Any]) -> tup
 class Gating:
     """Routing: weights [T, K] in weights_dtype, experts [T, K] i32 (ties to the lower), and tokens per expert [E] i32.
 
-    scores = softmax or sigmoid of the logits, rounded to score_dtype; the top_k of scores + score_bias (within the best groups) are chosen;
-    weights = scores (/ (their sum + renormalize_eps)) * scale.
+    scores = softmax or sigmoid of the logits, rounded to score_dtype; the top_k of scores + score_bias (within the best
+    groups) are chosen; weights = scores (/ (their sum + renormalize_eps)) * scale.
     """
 
     dtype = ("=weights_dtype", "!i32", "!i32")
