@@ -83,8 +83,16 @@ def _meant(meaning: Meaning) -> Draw:
 
 def assembled(softmax: Node, masks: Masks, symbols: Mapping[str, Bounds]) -> Attention:
     """The attention around a softmax. Raises NotAttention or NearMiss."""
+    try:
+        weighted = find_weighted(softmax)
+    except NearMiss:
+        find_scores(softmax)  # where these are no scores, that is no news
+        raise
     scores = find_scores(softmax)
-    weighted = find_weighted(softmax, scores.sinks is not None)
+    if weighted.cut != (scores.sinks is not None):
+        raise NearMiss(
+            "a last column is cut off the probabilities but none stands beside the scores, or only that", softmax
+        )
     between = [n.result.type.dims for n in (*scores.nodes, *weighted.nodes)]
     operands = find_operands(scores.product, weighted.product, [softmax.result.type.dims, *between])
     for operand in (operands.q, operands.k, operands.v):

@@ -218,15 +218,15 @@ def _is_weight(value: Value) -> bool:
 
 @dataclass
 class Weighted:
-    """The product with the values: the node, and whether rows without keys become zero."""
+    """The product with the values: the node, what rows without keys become, and whether a last column is cut off."""
 
     product: Node
     empty_rows: str
-    probabilities: Value
+    cut: bool
     nodes: list[Node]
 
 
-def find_weighted(softmax: Node, with_sinks: bool) -> Weighted:
+def find_weighted(softmax: Node) -> Weighted:
     """What becomes of the probabilities. Raises NotAttention or NearMiss."""
     value, zeroed, cut = softmax.result, False, False
     nodes: list[Node] = []
@@ -247,13 +247,13 @@ def find_weighted(softmax: Node, with_sinks: bool) -> Weighted:
             raise NotAttention
         node = readers[0]
         if product is not None:
-            if product.attrs["transpose_a"] or product.operand(1) is value or cut != with_sinks:
+            if product.attrs["transpose_a"] or product.operand(1) is value:
                 raise NotAttention
-            return Weighted(product, "zero" if zeroed else "nan", value, nodes)
+            return Weighted(product, "zero" if zeroed else "nan", cut, nodes)
         last = value.type.rank - 1
-        if node.op == "slice" and node.attrs["axis"] == last and with_sinks and not cut:
+        if node.op == "slice" and node.attrs["axis"] == last and not cut:
             if (node.attrs["start"], node.attrs["step"]) != (0, 1) or node.attrs["stop"] != value.type.dims[-1] - 1:
-                raise NearMiss("another column than the sinks' is cut off", node)
+                raise NearMiss("more of the probabilities than a last column is cut off", node)
             cut = True
         elif node.op == "cast" and node.result.type.dtype.is_float:
             pass
