@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hf_exports import CONFIGS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hf_exports import CONFIGS
 
 from moec.diagnostics import Refusal
 from moec.frontend.hf import parse_config, read_config, read_config_text

@@ -89,9 +89,9 @@ def _record(values: Values) -> tuple[Mapping[str, Any], float | None]:
 
 
 def _width(values: Values, record: Mapping[str, Any], head: int) -> int:
-    factor = record.get("partial_rotary_factor")
-    factor = factor if is_number(factor) else values.get("partial_rotary_factor")
-    width = values.get("rotary_dim") or int(head * min(factor, 2.0))
+    given: Any = record.get("partial_rotary_factor")
+    share = float(given if is_number(given) else values.get("partial_rotary_factor"))
+    width = values.get("rotary_dim") or int(head * min(share, 2.0))
     if width % 2 or not 0 < width <= head:
         name = "rotary_dim" if values.said("rotary_dim") else "partial_rotary_factor"
         values.wrong(values.spelling(name), f"{width} of a head's {head} elements cannot be rotated in pairs")
