@@ -22,6 +22,7 @@ from contextlib import contextmanager
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.instructions import INSTRUCTIONS
+from moec.codegen.instructions.vector import CASTS
 from moec.codegen.kernel_ir import (
     ALIGN,
     ITEMSIZE,
@@ -46,6 +47,8 @@ from moec.codegen.kernel_ir import (
     Witness,
 )
 from moec.codegen.scalar import Arg, Core, Scalar, Var, dtype_of
+from moec.codegen.simplify import simplify
+from moec.codegen.sync import synchronise
 from moec.diagnostics import Problem, Refusal, Where
 
 
@@ -222,8 +225,6 @@ class KernelBuilder:
 
     def cast(self, dst: LocalRef, src: LocalRef, count: Scalar, mode: str = "") -> None:
         """Cast; the mode defaults to none when widening and round-to-nearest-even when narrowing."""
-        from moec.codegen.instructions.vector import CASTS
-
         if (src.dtype, dst.dtype) not in CASTS:
             raise TypeError(f"Cast has no {src.dtype} to {dst.dtype}")
         widening = (ITEMSIZE[dst.dtype] > ITEMSIZE[src.dtype] and (src.dtype != "i32")) or (src.dtype, dst.dtype) == (
@@ -311,7 +312,4 @@ class KernelBuilder:
 
     def finish(self, blocks: Scalar = 1) -> Kernel:
         """The kernel with its flags and barriers; ``blocks`` is how many cores it wants."""
-        from moec.codegen.simplify import simplify
-        from moec.codegen.sync import synchronise
-
         return synchronise(simplify(self.draft(blocks)))

@@ -6,7 +6,7 @@ Spellings come from the instruction table; this file knows C++ and the names of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from moec.codegen.instructions import INSTRUCTIONS, InstrSpec, Param
@@ -195,8 +195,6 @@ class CppPrinter:
         return f"static_cast<{CPP[s.var.dtype]}>({base}.GetValue({index}))"
 
     def _indexed(self, r: Ref) -> tuple[str, str]:
-        from dataclasses import replace
-
         return self.ref(replace(r, offset=0)), self.scalar(r.offset)
 
     def _event(self, id: Scalar) -> str:

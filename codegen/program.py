@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from moec.codegen.interpret import value
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
 from moec.ir.data import TensorData
 from moec.ir.symbol import Bounds, Dim, evaluate
@@ -130,7 +131,5 @@ def launch_args(launch: Launch, kernel: Kernel, sizes: Mapping[str, int]) -> dic
 
 def block_dim(kernel: Kernel, args: Mapping[str, int], cores: Mapping[str, int]) -> int:
     """Cores a launch uses: what the kernel wants, at least one, at most what the chip has."""
-    from moec.codegen.interpret import value
-
     wanted = int(value(kernel.blocks, ({}, args, {"idx": 0, "num": 1, "sub": 0})))
     return max(1, min(wanted, cores["aiv" if kernel.core == "aiv" else "aic"]))

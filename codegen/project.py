@@ -18,7 +18,7 @@ from moec.codegen.emit import Source, emit_kernel
 from moec.codegen.kernel_ir import Kernel
 from moec.codegen.lower.base import identifier
 from moec.codegen.program import Launch, Memset, Program, Tensor
-from moec.ir.symbol import Dim
+from moec.ir.symbol import Dim, substitute, sym
 
 ALIGN_WEIGHT = 64
 """Byte alignment of each weight in weights.bin."""
@@ -124,8 +124,6 @@ class _Host:
         self.printer = CppPrinter(Kernel("host", "aiv", (), (), (), ()))
 
     def dim(self, d: Dim) -> str:
-        from moec.ir.symbol import substitute, sym
-
         renamed = substitute(d, {s: sym(c) for s, c in self.symbols.items()})
         return self.printer.scalar(scalar_of(renamed))
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from moec.codegen.instructions import INSTRUCTIONS
 from moec.codegen.kernel_ir import (
     Assign,
     Barrier,
@@ -132,8 +133,6 @@ class _Printer:
         return self.instruction(s)
 
     def instruction(self, s: Instr) -> str:
-        from moec.codegen.instructions import INSTRUCTIONS
-
         names = [o.name for o in INSTRUCTIONS[s.op].operands]
         operands = ", ".join(f"{n}={self.ref(r)}" for n, r in zip(names, s.operands, strict=True))
         params = ", ".join(f"{n}={self.param(p)}" for n, p in s.params)

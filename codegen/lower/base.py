@@ -21,7 +21,7 @@ from moec.codegen.program import Launch, Memset, Output, Program, Step, Tensor
 from moec.diagnostics import NoKernel, Problem, Refusal, Where
 from moec.ir.data import TensorData
 from moec.ir.graph import Graph, Module, Node, Value
-from moec.ir.symbol import Bounds, Dim, bounds
+from moec.ir.symbol import Bounds, Dim, bounds, evaluate, symbols_of
 from moec.ir.types import DType
 
 Rule = Callable[["Lowering", Node], None]
@@ -126,8 +126,6 @@ class Lowering:
 
     def size(self, dim: Dim) -> int:
         """A number for ``dim`` to choose tiles for: the tuned size, else a typical one within its bounds."""
-        from moec.ir.symbol import evaluate, symbols_of
-
         env = {s: self.tune.get(s, min(4096, self.module.symbols[s][1])) for s in symbols_of(dim)}
         return evaluate(dim, env)
 
