@@ -4,7 +4,7 @@ dict, and small configs that fit them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ _CARRIERS = ("MatMul", "Gemm", "Gather", "GatherND", "Split", "Add")
 """Operators through which a layer uses its weights; norms, whose weights keep their names, aside."""
 
 
-def _order(family: str, stacked: bool, experts: int) -> Iterator[str]:
+def _order(family: str, stacked: bool, experts: int, dense: bool = False) -> Iterator[str]:
     """The matrices of a layer in the order in which its graph uses them."""
     at = "self_attn"
     if family == "deepseek_v3":
@@ -111,6 +111,9 @@ def _order(family: str, stacked: bool, experts: int) -> Iterator[str]:
     else:
         yield from (f"{at}.{n}.weight" for n in ("q_proj", "k_proj", "v_proj"))
     yield f"{at}.o_proj.weight"
+    if dense:
+        yield from (f"mlp.{n}.weight" for n in ("gate_proj", "up_proj", "down_proj"))
+        return
     yield "mlp.gate.weight"
     if family == "deepseek_v3":
         yield "mlp.gate.e_score_correction_bias"
@@ -133,7 +136,7 @@ def _is_weight(array: Array, op: str, experts: int) -> bool:
 def _stacked(tensors: dict[str, Array], experts: int) -> dict[str, Array]:
     """Experts stacked and gate above up, as the layers built from a config have them."""
     found = {k: v for k, v in tensors.items() if ".experts." not in k or v.ndim == 3}
-    if "mlp.experts.down_proj" not in found:
+    if "mlp.experts.0.down_proj.weight" in tensors:
         each = {n: [tensors[f"mlp.experts.{e}.{n}.weight"] for e in range(experts)] for n in ("gate_proj", "up_proj")}
         found["mlp.experts.gate_up_proj"] = np.concatenate([np.stack(v) for v in each.values()], axis=1)
         found["mlp.experts.down_proj"] = np.stack(
@@ -146,40 +149,62 @@ def _stacked(tensors: dict[str, Array], experts: int) -> dict[str, Array]:
     return found
 
 
-def layer_weights(path: Path, family: str) -> dict[str, Array]:
-    """The weights of an exported layer by state-dict name below ``model.layers.<n>``, as families name them: exporters
-    keep the names of some, the others are told by the order of use.
+def _collected(path: Path, prefix: str, roles: Sequence[str], experts: int) -> dict[str, Array]:
+    """The weights of an export by name less ``prefix``: exporters keep the names of some, the others have ``roles`` in
+    the order of use.
     """
     graph = onnx.load(path).graph
-    experts = CONFIGS[family].get("n_routed_experts", 8)
     arrays = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
     uses: dict[str, str] = {}
     for node in graph.node:
         for name in node.input:
             if name in arrays and arrays[name].dtype.kind not in "iub":
                 uses.setdefault(name, node.op_type)
-    named = {n.removeprefix("layer."): arrays[n] for n in uses if n.startswith("layer.")}
-    loose = [n for n in uses if not n.startswith("layer.") and _is_weight(arrays[n], uses[n], experts)]
-    stacked = any(arrays[n].ndim == 3 for n in uses)
-    roles = [r for r in _order(family, stacked, experts) if r not in named]
-    roles = [r for r in roles if r.replace("mlp.", "feed_forward.") not in named]
-    for name, role in zip(loose, roles, strict=True):
+    named = {n.removeprefix(prefix): arrays[n] for n in uses if n.startswith(prefix)}
+    loose = [n for n in uses if not n.startswith(prefix) and _is_weight(arrays[n], uses[n], experts)]
+    open_ = [r for r in roles if r not in named and r.replace("mlp.", "feed_forward.") not in named]
+    for name, role in zip(loose, open_, strict=True):
         array = arrays[name]
         named[role] = np.swapaxes(array, -1, -2) if uses[name] in ("MatMul", "Split") else array
         if role.endswith("bias"):
             named[role] = array.reshape(-1)
-    return _stacked(named, experts)
+    return named
+
+
+def _is_stacked(path: Path) -> bool:
+    return any(len(i.dims) == 3 and i.data_type not in (6, 7, 9) for i in onnx.load(path).graph.initializer)
+
+
+def layer_weights(path: Path, family: str) -> dict[str, Array]:
+    """The weights of an exported layer by state-dict name below ``model.layers.<n>``, experts stacked."""
+    experts = CONFIGS[family].get("n_routed_experts", 8)
+    roles = list(_order(family, _is_stacked(path), experts))
+    return _stacked(_collected(path, "layer.", roles, experts), experts)
+
+
+def model_weights(path: Path, family: str, dense: Sequence[bool]) -> dict[str, Array]:
+    """The weights of an exported model by state-dict name, experts stacked; ``dense`` says which layers are."""
+    experts = CONFIGS[family].get("n_routed_experts", 8)
+    stacked = _is_stacked(path)
+    layers = [[f"model.layers.{i}.{r}" for r in _order(family, stacked, experts, d)] for i, d in enumerate(dense)]
+    found = _collected(path, "m.", [*(r for roles in layers for r in roles), "lm_head.weight"], experts)
+    whole = {k: v for k, v in found.items() if not k.startswith("model.layers.")}
+    for i in range(len(dense)):
+        prefix = f"model.layers.{i}."
+        one = {k.removeprefix(prefix): v for k, v in found.items() if k.startswith(prefix)}
+        whole |= {prefix + k: v for k, v in _stacked(one, experts).items()}
+    return whole
 
 
 def for_module(weights: Mapping[str, Array], wanted: Mapping[str, Any]) -> dict[str, Array]:
     """The weights under the full names that a module has; families name the blocks differently than some exporters."""
     found: dict[str, Array] = {}
     for name in wanted:
-        short = name.split(".", 3)[3]
         plain = (
-            short.replace("block_sparse_moe.", "mlp.")
+            name.replace("block_sparse_moe.", "mlp.")
             .replace("feed_forward.", "mlp.")
             .replace("self_attn.out_proj", "self_attn.o_proj")
         )
-        found[name] = weights[short] if short in weights else weights[plain]
+        spelled = (name, plain, name.split(".", 3)[3], plain.split(".", 3)[3])
+        found[name] = next(weights[n] for n in spelled if n in weights)
     return found
