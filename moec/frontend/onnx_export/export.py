@@ -10,7 +10,7 @@ import onnx
 from onnx import helper
 
 from moec.diagnostics import Problem, Refusal, Where
-from moec.frontend.onnx_export import moe_body
+from moec.frontend.onnx_export import attention_body, moe_body
 from moec.frontend.onnx_export.bodies import BODIES, body_graph
 from moec.frontend.onnx_export.grouped import spell_grouped_matmul
 from moec.frontend.onnx_export.primitives import FUNCTIONS, SPELLINGS
@@ -20,7 +20,7 @@ from moec.ir.symbol import Dim, Expr, substitute, sym, symbols_of
 from moec.ir.types import TensorType
 from moec.ops.registry import opdef
 
-__all__ = ["export_onnx", "moe_body", "to_onnx"]
+__all__ = ["attention_body", "export_onnx", "moe_body", "to_onnx"]
 
 OPSET = 21
 """The standard operator set that is written: the newest that all of onnxruntime 1.20 and later run."""
