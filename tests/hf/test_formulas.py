@@ -194,6 +194,38 @@ def test_glm4_moe() -> None:
     same(got, blocks(x, w, 1e-5, attend, mlp))
 
 
+def test_granite() -> None:
+    """Scores and what joins the residual have their own factors; softmax over the logits of the chosen."""
+    config = TINY | {
+        "model_type": "granitemoe",
+        "intermediate_size": 12,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 3,
+        "attention_multiplier": 0.1,
+        "residual_multiplier": 0.22,
+        "embedding_multiplier": 12.0,
+        "logits_scaling": 6.0,
+    }
+    x, got, w = layer(config)
+
+    def attend(x: Array) -> Array:
+        q, k, v = (projected(x, w, n, h) for n, h in (("q", 4), ("k", 2), ("v", 2)))
+        q, k = (np.stack([[turned(h, t, 1e6, 8, False) for h in row] for t, row in enumerate(a)]) for a in (q, k))
+        mixed = attention(q * 0.1 * np.sqrt(8), k, v)
+        return np.asarray(0.22 * mixed @ w["self_attn.o_proj.weight"].T)
+
+    def mlp(x: Array) -> Array:
+        logits = w["block_sparse_moe.router.layer.weight"] @ x
+        best = np.argsort(-logits, kind="stable")[:3]
+        y = np.zeros_like(x)
+        for p, e in zip(softmax(logits[best]), best, strict=True):
+            gate, up = np.split(w["block_sparse_moe.input_linear.weight"][e], 2)
+            y += 0.22 * p * swiglu(x, gate, up, w["block_sparse_moe.output_linear.weight"][e])
+        return y
+
+    same(got, blocks(x, w, 1e-5, attend, mlp))
+
+
 def test_olmoe() -> None:
     """Queries and keys are normed over their whole width; weights are not renormalised."""
     config = TINY | {

@@ -120,15 +120,12 @@ def read_moe(values: Values) -> Moe | None:
         values.wrong(values.spelling("num_experts_per_tok"), f"a token takes {top_k} of {experts} experts")
     _check_least_sum(values, attrs, experts or 1)
     _check_swiglu(values, attrs)
-    wide, scores = values.get("router_f32"), values.get("score_f32")
+    wide = [values.get(n) for n in ("router_f32", "score_f32", "weights_f32")]
     flags = [bool(values.get(n)) for n in ("router_bias", "expert_bias", "shared_expert_gate")]
     score_bias = _score_bias(values)
     if values.problems:
         return None
-    if wide:
-        attrs |= {"router_dtype": F32, "weights_dtype": F32}
-    if wide or scores:
-        attrs["score_dtype"] = F32
+    attrs |= {n: F32 for n, w in zip(("router_dtype", "score_dtype", "weights_dtype"), wide, strict=True) if w}
     attrs["limit"] = None if attrs["limit"] is None else float(attrs["limit"])
     return Moe(
         experts, inner, tuple(sorted(attrs.items())), score_bias, flags[0], flags[1], shared, flags[2] and bool(shared)

@@ -72,17 +72,18 @@ def moe(b: Body, spec: Moe, x: Value) -> Value:
     """An MoE block of x [B, S, H]. Experts are stacked: gate_up [E, 2 I, H], down [E, H, I]."""
     n, hidden = b.names, b.hidden
     b.module(n.mlp)
-    router, experts, shared = f"{n.mlp}.{n.router}", f"{n.mlp}.{n.experts}", f"{n.mlp}.{n.shared}"
+    router, shared = f"{n.mlp}.{n.router}", f"{n.mlp}.{n.shared}"
+    experts_in, experts_out = f"{n.mlp}.{n.experts_in}", f"{n.mlp}.{n.experts_out}"
     e, inner = spec.experts, spec.inner
     operands: list[Value | None] = [
         x,
         b.weight(f"{router}.weight", e, hidden),
-        b.weight(f"{experts}.gate_up_proj", e, 2 * inner, hidden),
-        b.weight(f"{experts}.down_proj", e, hidden, inner),
+        b.weight(experts_in, e, 2 * inner, hidden),
+        b.weight(experts_out, e, hidden, inner),
         b.weight(f"{router}.bias", e) if spec.router_bias else None,
         b.weight(f"{n.mlp}.{n.score_bias}", e, dtype=F32) if spec.score_bias else None,
-        b.weight(f"{experts}.gate_up_proj_bias", e, 2 * inner) if spec.expert_bias else None,
-        b.weight(f"{experts}.down_proj_bias", e, hidden) if spec.expert_bias else None,
+        b.weight(f"{experts_in}_bias", e, 2 * inner) if spec.expert_bias else None,
+        b.weight(f"{experts_out}_bias", e, hidden) if spec.expert_bias else None,
     ]
     if spec.shared:
         operands += [

@@ -29,7 +29,8 @@ class Names:
     up: str = "up_proj"
     down: str = "down_proj"
     router: str = "gate"
-    experts: str = "experts"
+    experts_in: str = "experts.gate_up_proj"
+    experts_out: str = "experts.down_proj"
     score_bias: str = "gate.e_score_correction_bias"
     shared: str = "shared_experts"
 
@@ -53,6 +54,7 @@ _NOAUX = {
     "renormalize_eps": 1e-20,
     "score_bias": True,
     "router_f32": True,
+    "weights_f32": True,
     "norm_topk_prob": True,
     "topk_method": "noaux_tc",
 }
@@ -95,7 +97,14 @@ FAMILIES: dict[str, Family] = {
         {"expert_width": "intermediate_size"},
     ),
     "deepseek_v2": Family(
-        {**_LLAMA, "rope_layout": "interleaved", "scoring_func": "softmax", "router_f32": True, "group_mask": "zero"},
+        {
+            **_LLAMA,
+            "rope_layout": "interleaved",
+            "scoring_func": "softmax",
+            "router_f32": True,
+            "weights_f32": True,
+            "group_mask": "zero",
+        },
         {"norm_topk_prob": False},
     ),
     "deepseek_v3": _DEEPSEEK_V3,
@@ -125,6 +134,19 @@ FAMILIES: dict[str, Family] = {
         Names(router="router"),
     ),
     "glm4_moe": Family({**_LLAMA, **_NOAUX, "output_bias": False, "qk_norm": "head", "use_qk_norm": False}),
+    "dots1": Family(
+        {**_LLAMA, **_NOAUX, "qk_norm": "head", "norm_topk_prob": False, "windowed_layers": "from max_window_layers"}
+    ),
+    "granitemoe": Family(
+        {**_LLAMA, "scoring_func": "softmax", "attention_multiplier": 1.0},
+        {"score_order": "after_topk", "norm_topk_prob": False, "expert_width": "intermediate_size"},
+        Names(
+            mlp="block_sparse_moe",
+            router="router.layer",
+            experts_in="input_linear.weight",
+            experts_out="output_linear.weight",
+        ),
+    ),
     "ernie4_5_moe": Family(
         {
             **_LLAMA,
@@ -139,7 +161,7 @@ FAMILIES: dict[str, Family] = {
         Names(score_bias="moe_statics.e_score_correction_bias"),
     ),
     "minimax_m2": Family(
-        {**_LLAMA, "qk_norm": "width", "scoring_func": "sigmoid", "score_bias": True},
+        {**_LLAMA, "qk_norm": "width", "scoring_func": "sigmoid", "score_bias": True, "weights_f32": True},
         {"norm_topk_prob": True, "expert_width": "intermediate_size"},
         replace(_MIXTRAL, score_bias="e_score_correction_bias"),
     ),
@@ -172,6 +194,8 @@ ARCHITECTURES: dict[str, str] = {
     "PanguUltraMoEForCausalLM": "pangu_ultra_moe",
     "GptOssForCausalLM": "gpt_oss",
     "Glm4MoeForCausalLM": "glm4_moe",
+    "Dots1ForCausalLM": "dots1",
+    "GraniteMoeForCausalLM": "granitemoe",
     "Ernie4_5_MoeForCausalLM": "ernie4_5_moe",
     "MiniMaxM2ForCausalLM": "minimax_m2",
     "Lfm2MoeForCausalLM": "lfm2_moe",

@@ -117,7 +117,8 @@ _ROUTER = (
     Field("score_bias", "bool", "a bias on the scores steers the choice but not the weights",
           spellings=("use_expert_bias", "use_routing_bias", "router_enable_expert_bias")),
     Field("router_bias", "bool", "the logits have a bias", False),
-    Field("router_f32", "bool", "logits and weights are f32 whatever the layer's dtype", False),
+    Field("router_f32", "bool", "logits are f32 whatever the layer's dtype", False),
+    Field("weights_f32", "bool", "weights of experts are f32 whatever the layer's dtype", False),
     Field("score_f32", "bool", "scores are f32 whatever the layer's dtype", True),
 )  # fmt: skip
 
