@@ -37,10 +37,10 @@ def chain(length: int, name: str = "x", wide: int = 1) -> Module:
     return module
 
 
-def page(module: Module, schedule: Schedule | None = None) -> str:
+def page(module: Module, schedule: Schedule | None = None, file: str = "layer.moe") -> str:
     counts = op_counts(module)
     document = summary(
-        {"file": "layer.moe", "kind": "moe"},
+        {"file": file, "kind": "moe"},
         ["a warning of the input"],
         {"name": "ascend910b1", "title": "Ascend910B1"},
         {"T": 4},
@@ -109,6 +109,7 @@ def test_the_page_names_kernels_passes_and_what_bounds_each() -> None:
 def test_names_from_the_input_are_escaped() -> None:
     text = page(chain(3, name='<script>alert("x")</script>'))
     assert "<script" not in text and "&lt;script&gt;" in text
+    assert "<img" not in page(chain(3), file="<img src=x>.moe")
 
 
 def test_a_small_graph_is_drawn_node_by_node() -> None:
