@@ -307,12 +307,14 @@ def _blamed(failure: Diagnosis, blame: str) -> CheckFailed:
 
 
 DEFAULT_PIPELINE = (
-    "canonicalise,fold,canonicalise,cse,dce,recover-moe,expand-moe,fuse-gating,fuse-vector,inline,fold,dce"
+    "canonicalise,fold,recover-rope,recover-attention,canonicalise,cse,dce,"
+    "recover-moe,expand-moe,fuse-gating,fuse-vector,inline,fold,dce"
 )
 """What ``moec compile`` runs.
 
-Transposes go into products before ``fold`` would lay weights out for them; folded constants may let more rules match;
-recovery reads the one canonical spelling; what it leaves of a router is gathered by ``fuse-gating``. All this is done
+Transposes go into products before ``fold`` would lay weights out for them; attention is recovered before the second
+``canonicalise``, which tidies what it leaves, while folded constants let more rules match; recovery reads the one
+canonical spelling; what it leaves of a router is gathered by ``fuse-gating``. All this is done
 once for a layer that is repeated; then its calls are taken apart, and ``fold`` lays out the weights of each copy.
 """
 
