@@ -77,7 +77,7 @@ def test_every_problem_is_told_at_once_and_at_its_line() -> None:
         ({"partial_rotary_factor": 0.4}, "3 of a head's 8 elements cannot be rotated in pairs"),
         ({"rotary_dim": 10}, "10 of a head's 8 elements"),
         ({"clip_qkv": 8.0}, "bounds on queries, keys and values are not built"),
-        ({"swiglu_limit": 7.0}, "what qwen3_moe bounds by it is not known"),
+        ({"swiglu_limit": 7.0}, "what qwen3_moe does with it is not known"),
         ({"mlp_bias": True}, "biases in MLPs are not built"),
         ({"layer_types": ["linear_attention"]}, "layers of type 'linear_attention' are not built"),
         ({"layer_types": ["full_attention"] * 2}, "'layer_types' has 2 entries for 1 layers"),

@@ -119,7 +119,7 @@ def read_moe(values: Values) -> Moe | None:
     if experts and top_k and top_k > experts:
         values.wrong(values.spelling("num_experts_per_tok"), f"a token takes {top_k} of {experts} experts")
     _check_least_sum(values, attrs, experts or 1)
-    _check_swiglu(values, attrs)
+    _check_swiglu(values)
     wide = [values.get(n) for n in ("router_f32", "score_f32", "weights_f32")]
     flags = [bool(values.get(n)) for n in ("router_bias", "expert_bias", "shared_expert_gate")]
     score_bias = _score_bias(values)
@@ -176,8 +176,8 @@ def _check_least_sum(values: Values, attrs: dict[str, Any], experts: int) -> Non
         values.wrong(values.spelling("moe_norm_min"), f"a least sum of {least} of the weights can be reached")
 
 
-def _check_swiglu(values: Values, attrs: dict[str, Any]) -> None:
-    """A bound is understood where the family says what is bounded and how."""
-    if attrs["limit"] is not None and values.get("glu") != "interleaved":
-        spelling = values.spelling("swiglu_limit")
-        values.wrong(spelling, f"'{spelling}': what {values.title} bounds by it is not known")
+def _check_swiglu(values: Values) -> None:
+    """The numbers of a clamped SwiGLU are understood as those of GPT-OSS."""
+    for name in ("swiglu_limit", "swiglu_alpha", "swiglu_offset"):
+        if values.said(name) and values.get("glu") != "interleaved":
+            values.wrong(values.spelling(name), f"'{name}': what {values.title} does with it is not known")

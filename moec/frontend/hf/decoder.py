@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from moec.diagnostics import Problem
@@ -82,11 +83,13 @@ def _windows(values: Values, count: int) -> list[str]:
         values.wrong("attn_type_list", "only attention of type 1 (full) is built")
     if values.get("sliding_window") is None or not values.get("use_sliding_window"):
         return ["full"] * count
-    how, first = values.get("windowed_layers"), values.get("max_window_layers")
-    return [
-        "sliding" if how == "all" or (how == "even" and i % 2 == 0) or (how[0] == "f" and i >= first) else "full"
-        for i in range(count)
-    ]
+    first: int = values.get("max_window_layers")
+    has_window: dict[str, Callable[[int], bool]] = {
+        "all": lambda i: True,
+        "even": lambda i: i % 2 == 0,
+        "from max_window_layers": lambda i: i >= first,
+    }
+    return ["sliding" if has_window[values.get("windowed_layers")](i) else "full" for i in range(count)]
 
 
 def _window(values: Values, seen: str) -> int | None:

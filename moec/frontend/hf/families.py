@@ -14,7 +14,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Names:
-    """The names of a layer's modules in the state dict, below ``model.layers.<n>``."""
+    """The names of a layer's modules in the state dict, below ``model.layers.<n>``. ``router``, ``experts_in`` (gate
+    and up), ``experts_out``, ``score_bias`` and ``shared`` stand below ``mlp``.
+    """
 
     input_norm: str = "input_layernorm"
     post_norm: str = "post_attention_layernorm"
@@ -128,6 +130,7 @@ FAMILIES: dict[str, Family] = {
             "router_bias": True,
             "score_f32": False,
             "expert_bias": True,
+            "hidden_act": "silu",
             "glu": "interleaved",
             "swiglu_offset": 1.0,
         },

@@ -22,7 +22,6 @@ MAX_BYTES = 1 << 20
 LARGEST = 1 << 31
 """Bound of every whole number in a file: what a size may be."""
 
-
 _WHICH = "give the config.json that lies beside a model's weights"
 
 
@@ -39,7 +38,9 @@ def _list(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda v: isinstance(v, list | tuple) and all(of(e) for e in v)
 
 
-_text: Callable[[Any], bool] = lambda v: isinstance(v, str)  # noqa: E731
+def _text(v: Any) -> bool:
+    return isinstance(v, str)
+
 
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "size": ("a positive whole number", _whole(1)),
