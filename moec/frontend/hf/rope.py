@@ -92,6 +92,11 @@ def _width(values: Values, record: Mapping[str, Any], head: int) -> int:
     given: Any = record.get("partial_rotary_factor")
     share = float(given if is_number(given) else values.get("partial_rotary_factor"))
     width = values.get("rotary_dim") or int(head * min(share, 2.0))
+    if width != int(head * min(share, 2.0)) and (is_number(given) or values.said("partial_rotary_factor")):
+        values.wrong(
+            values.spelling("rotary_dim"),
+            f"rotary_dim says {width} of a head's {head} elements are rotated, partial_rotary_factor {share} of them",
+        )
     if width % 2 or not 0 < width <= head:
         name = "rotary_dim" if values.said("rotary_dim") else "partial_rotary_factor"
         values.wrong(values.spelling(name), f"{width} of a head's {head} elements cannot be rotated in pairs")
