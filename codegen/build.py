@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ from pathlib import Path
 from moec.diagnostics import Refusal
 
 FLAGS = ("-std=c++17", "-O1")
+RUNTIME = Path("runtime") / "runtime.cpp"
+"""The functions of a CPU model that can be compiled apart from its headers, in the model's folder."""
 
 
 def cache_folder() -> Path:
@@ -36,7 +39,7 @@ def cache_folder() -> Path:
 @lru_cache(maxsize=8)
 def _headers_key(model: Path) -> str:
     digest = hashlib.sha256(" ".join(FLAGS).encode())
-    for path in sorted(p for p in model.rglob("*") if p.suffix in (".h", ".cpp", ".hpp", ".inc")):
+    for path in sorted(p for p in model.rglob("*") if p.suffix in (".h", ".cpp", ".hpp", ".py")):
         digest.update(str(path.relative_to(model)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -52,10 +55,11 @@ def _run(command: Sequence[str], what: str) -> None:
 
 @dataclass(frozen=True)
 class _Unit:
-    """Files compiled together; ``root`` is what their names are given relative to in messages and sites."""
+    """Files compiled together, with the model's headers in ``include``; names in messages are relative to ``root``."""
 
     files: tuple[Path, ...]
     root: Path
+    include: Path
 
     @property
     def content(self) -> bytes:
@@ -66,9 +70,9 @@ class _Unit:
         )
 
 
-def _compile(unit: _Unit, key: str, model: Path, compiler: str) -> Path:
+def _compile(unit: _Unit, key: str, compiler: str) -> Path:
     """The object of ``unit``, from the cache if it is there."""
-    name = hashlib.sha256(key.encode() + unit.content).hexdigest()[:24]
+    name = hashlib.sha256(f"{key} {unit.include.name}\n".encode() + unit.content).hexdigest()[:24]
     target = cache_folder() / "objects" / f"{unit.files[0].stem}-{name}.o"
     if target.exists():
         return target
@@ -77,19 +81,47 @@ def _compile(unit: _Unit, key: str, model: Path, compiler: str) -> Path:
         source, made = Path(scratch) / "unit.cpp", Path(scratch) / "unit.o"
         source.write_text("".join(f'#include "{f}"\n' for f in unit.files))
         named = ", ".join(str(f.relative_to(unit.root)) for f in unit.files)
-        command = [compiler, *FLAGS, f"-ffile-prefix-map={unit.root}/=", "-I", str(model), "-c", str(source)]
+        command = [
+            compiler,
+            *FLAGS,
+            f"-ffile-prefix-map={unit.root}/=",
+            "-I",
+            str(unit.include),
+            "-c",
+            str(source),
+        ]
         _run([*command, "-o", str(made)], f"compiling {named}")
         os.replace(made, target)
     return target
 
 
-def _units(project: Path, model: Path, jobs: int) -> list[_Unit]:
-    """The host program alone, the kernels in ``jobs`` groups: files that share a compilation share the model's
-    headers."""
+def _declared_only(model: Path, key: str) -> Path | None:
+    """Headers of the model that leave its functions to be linked, where the model can write such; kept in the cache."""
+    script = model / "linked_headers.py"
+    if not script.is_file() or not (model / RUNTIME).is_file():
+        return None
+    folder = cache_folder() / "headers" / key[:24]
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            made = Path(scratch) / "headers"
+            _run([sys.executable, str(script), str(made)], "writing headers for linking")
+            if not folder.exists():
+                os.replace(made, folder)
+    return folder
+
+
+def _units(project: Path, model: Path, headers: Path | None, jobs: int) -> list[_Unit]:
+    """The host program alone, the kernels in ``jobs`` groups: files that share a compilation share the model's headers.
+
+    With ``headers`` of declarations only, the model's functions are compiled once, as a unit of their own.
+    """
     kernels = sorted((project / "kernels").glob("*.cpp"))
     groups = [tuple(kernels[i::jobs]) for i in range(min(jobs, len(kernels)))]
-    units = [_Unit(files, project) for files in groups] + [_Unit((project / "host" / "main.cpp",), project)]
-    return units + [_Unit((p,), model) for p in sorted(model.glob("*.cpp"))]
+    own = [*([model / RUNTIME] if headers else []), *sorted(model.glob("*.cpp"))]
+    return [_Unit((p,), model, model) for p in own] + [
+        _Unit(files, project, headers or model) for files in (*groups, (project / "host" / "main.cpp",))
+    ]
 
 
 def build(project: Path, model: Path, jobs: int | None = None) -> Path:
@@ -103,8 +135,9 @@ def build(project: Path, model: Path, jobs: int | None = None) -> Path:
     project, model = project.resolve(), model.resolve()
     key = _headers_key(model)
     jobs = jobs or os.cpu_count() or 1
+    headers = _declared_only(model, key)
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        objects = list(pool.map(lambda unit: _compile(unit, key, model, compiler), _units(project, model, jobs)))
+        objects = list(pool.map(lambda unit: _compile(unit, key, compiler), _units(project, model, headers, jobs)))
     name = hashlib.sha256("\n".join(o.name for o in objects).encode()).hexdigest()[:24]
     program = cache_folder() / "programs" / name
     if not program.exists():
