@@ -107,7 +107,9 @@ declare(
 def _mask_extents(r: Resolved) -> Extents:
     rep = r.n("repeatTimes")
     span = r.n("mask") * r.size("src0")
-    return {"dst": rep * span, "src0": (rep - 1) * r.n("src0RepeatStride") * 32 + span}
+    share = {1: 2, 2: 2, 7: 1}.get(r.n("pattern"), 4)  # of how many elements one is kept
+    kept = -(-r.n("mask") // share) * r.size("dst")
+    return {"dst": rep * kept, "src0": (rep - 1) * r.n("src0RepeatStride") * 32 + span}
 
 
 declare(
