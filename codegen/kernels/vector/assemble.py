@@ -179,10 +179,11 @@ class Frame:
             if s.value.form in forms and s.value not in self.io:
                 self.io[s.value] = self.job.k.ub(f"in{i}", s.value.dtype, self.elems[s.value.form], slots)
 
-    def add_outputs(self) -> None:
+    def add_outputs(self, col_slots: int = 2) -> None:
         for i, t in enumerate(self.job.sinks):
             if t.value not in self.io:
-                self.io[t.value] = self.job.k.ub(f"out{i}", t.value.dtype, self.elems[t.value.form], 2)
+                slots = col_slots if t.value.form == "col" else 2
+                self.io[t.value] = self.job.k.ub(f"out{i}", t.value.dtype, self.elems[t.value.form], slots)
 
     def add_pools(self, forms: tuple[str, ...]) -> None:
         """The slots of these forms."""

@@ -94,8 +94,9 @@ def emit_chunks(job: Job, scalars: Mapping[Val, Var]) -> int:
     most = min(int(room / each) // 256 * 256, MAX_REPEAT * LANES // 256 * 256)
     elems = {"full": most, "double": 2 * most, "row": most, "col": COLS_ALIGN, "block": 64}
     frame = Frame(job, elems, plans)
+    frame.add_inputs(("col",), 1)
     frame.add_inputs(ALL_FORMS, 2)
-    frame.add_outputs()
+    frame.add_outputs(col_slots=1)
     frame.add_pools(ALL_FORMS)
     lanes = [k.ub(f"lanes{i}", "f32", LANES) for i in range(accumulators)]
     walk = _Walk(job, scalars, frame, phases, plans, lanes, k.counter("ping"))

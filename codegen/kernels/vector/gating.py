@@ -87,8 +87,8 @@ class _Body:
         self.lane_row = k.ub("lane_row", "f32", g.lanes)
         self.found = k.ub("found", "f32", g.lanes)
         self.weight, self.lane = k.ub("weight", "f32", chosen), k.ub("lane", "i32", chosen)
-        self.weights_out = k.ub("weights_out", g.weights_dtype, chosen, 2)
-        self.experts_out = k.ub("experts_out", "i32", chosen, 2)
+        self.weights_out = k.ub("weights_out", g.weights_dtype, rows * g.top_k, 2)
+        self.experts_out = k.ub("experts_out", "i32", rows * g.top_k, 2)
         cap = -(-rows // LANES) * LANES
         self.least, self.least_lane = k.ub("least", "f32", cap), k.ub("least_lane", "f32", cap)
         self.least_bits = k.ub("least_bits", "i32", rows)

@@ -75,8 +75,8 @@ def test_rows(tmp_path: Path) -> None:
     Two means: fold 126 columns onto 64 lanes (copy, add), whole-reduce, divide by a filled count. Passes of 64 columns
     cover 128 padded columns in two instructions each: subtract the mean, times the deviation, times the weights; the
     square is one. The root costs a sqrt, a fill and a division; eps one. The maximum folds and reduces; the column is
-    one add. Spreads: mean and root. Filled once: the 3 columns that reductions leave ragged (as many slots as the plan has), the
-    column input's two buffers.
+    one add. Spreads: mean and root. Filled once: the columns that reductions leave ragged (as many slots as the plan
+    has) and the column input's two buffers.
     """
     kinds = "%x: f32[T, 126], %w: f32[126], %b: f32[T, 1]"
     text = fused("norms", kinds, "g: f32[T, C]; d: f32[T, 1]", NORMS, "%g, %d").replace("C", "126")
