@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import moec
-from moec.cli import check, compile, estimate, evaluate, lists, opt, run
+from moec.cli import check, compile, estimate, evaluate, fmt, lists, opt, run
 from moec.diagnostics import Diagnosis
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ compile.add_to(app)
 evaluate.add_to(app)
 run.add_to(app)
 check.add_to(app)
+fmt.add_to(app)
 opt.add_to(app)
 estimate.add_to(app)
 lists.add_to(app)

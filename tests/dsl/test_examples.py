@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from moec.eval import run
 from moec.frontend.dsl import read_moe, read_moe_text
 from moec.ir.compare import modules_equal
+from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
 from moec.ops.verify import verify
 from moec.sizes import symbol_bounds
@@ -32,11 +35,18 @@ def test_loads_without_a_warning_and_prints_back(name: str) -> None:
 
 def test_the_guide_is_right() -> None:
     guide = (EXAMPLES / "README.md").read_text()
-    code = guide.split("```")[1]
-    loaded = read_moe_text(code, "README.md")
-    verify(loaded.module)
-    assert loaded.warnings == () and loaded.tune == {"T": 4096}
-    assert list(loaded.module.functions) == ["main", "mlp"]
+    loaded = [read_moe_text(code, "README.md") for code in guide.split("```")[1::2]]
+    for each in loaded:
+        verify(each.module)
+        assert each.warnings == ()
+    assert [list(each.module.functions) for each in loaded] == [
+        ["main", "mlp"],
+        ["main", "block", "mlp"],
+        ["main", "host"],
+    ]
+    assert loaded[0].tune == {"T": 4096}
+    weights = [n.attrs["name"] for n in loaded[1].module.main if n.op == "weight"]
+    assert weights[1] == "model.layers.0.norm" and weights[-1] == "model.layers.31.mlp.down"
     assert all(f"`{name}`" in guide for name in FILES)
 
 
@@ -61,6 +71,54 @@ def test_is_the_published_block(name: str, sizes: tuple[object, ...]) -> None:
     assert (hidden, experts, inner, a["top_k"], a["groups"], a["scale"], a["score"], shared) == sizes
     assert a["renormalize"] is True and a["capacity"] is None
     assert loaded.tune == {"T": 4096}
+
+
+def test_the_whole_of_pangu_has_718b_parameters() -> None:
+    module = read_moe(EXAMPLES / "pangu_ultra_moe.moe").module
+    sizes = {n.attrs["name"]: math.prod(n.attrs["shape"]) for n in module.main if n.op == "weight"}
+    layers = {name.split(".")[2] for name in sizes if name.startswith("model.layers.")}
+    assert layers == {str(i) for i in range(62)}
+    main = sum(size for name, size in sizes.items() if not name.startswith("model.layers.61."))
+    assert 717e9 < main < 720e9
+    assert [n.attrs["fn"] for n in module.main if n.op == "call"].count("moe_layer") == 59
+
+
+SMALL = {
+    "H = 7680": "H = 32", "N = 128": "N = 2", "Lq = 1536": "Lq = 12", "Lkv = 512": "Lkv = 8", "Dn = 128": "Dn = 8",
+    "Dr = 64": "Dr = 4", "Dv = 128": "Dv = 6", "E = 256": "E = 16", "I = 2048": "I = 24", "V = 153600": "V = 40",
+    "inner = 2048": "inner = 24", "inner = 18432": "inner = 20",
+}  # fmt: skip
+
+
+def small(name: str, *changes: tuple[str, str]) -> Module:
+    """An example with small sizes."""
+    text = (EXAMPLES / name).read_text()
+    for old, new in (*SMALL.items(), *changes):
+        text = re.sub(rf"\b{re.escape(old)}\b", new, text)
+    return read_moe_text(text, name).module
+
+
+def test_the_whole_of_pangu_is_made_of_the_layer() -> None:
+    """At small sizes: the MoE layers of the whole, against the example of one layer run twice."""
+    whole = small(
+        "pangu_ultra_moe.moe", ("dense_layer[0:3](h", "dense_layer[0:1](h"), ("moe_layer[3:61](h", "moe_layer[1:3](h")
+    )
+    one = small("pangu_ultra_moe_layer.moe")
+    rng = np.random.default_rng(0)
+    weights = {n.attrs["name"]: rng.standard_normal(n.attrs["shape"]) * 0.3 for n in whole.main if n.op == "weight"}
+    seen = []
+    tokens = rng.integers(0, 40, (2, 7))
+    out = run(whole, {"tokens": tokens}, weights, fp64=True,
+              observe=lambda n, r: seen.append(r[0]) if n.op == "call" else None)  # fmt: skip
+    h = seen[0]
+    for i in (1, 2):
+        own = {k.removeprefix(f"model.layers.{i}."): v for k, v in weights.items()}
+        h = run(one, {"hidden_states": h}, own, fp64=True)["output"]
+        np.testing.assert_allclose(seen[i], h, rtol=1e-10, atol=1e-12)
+    normed = h / np.sqrt((h * h).mean(-1, keepdims=True) + 1e-5) * weights["model.norm.weight"]
+    logits = normed @ weights["lm_head.weight"].T
+    each = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, tokens[:, 1:6, None], -1)[..., 0]
+    np.testing.assert_allclose(out["loss"], each.mean(), rtol=1e-10)
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 64])

@@ -99,8 +99,6 @@ class TreeBuilder(Transformer_NonRecursive):
 
     def layer(self, meta: Any, c: list[Any]) -> t.Fn:
         stored = str(c[1]) if c[5] is None else _string(c[5])
-        if not stored:
-            raise Unreadable(span(c[5]), "a layer's weights have a name to begin with", "leave it out")
         return t.Fn(span(c[1]), str(c[1]), c[2] or (), c[3] or (), c[4], stored)
 
     def for_(self, meta: Any, c: list[Any]) -> t.For:

@@ -35,7 +35,7 @@ def call(expr: t.Call, scope: Scope) -> Item:
     given = arguments(expr, scope)
     if expr.fn in program.functions:
         fn = program.functions[expr.fn]
-        return call_layer(fn, expr, given, scope) if fn.stored else call_function(fn, expr, given, scope)
+        return call_function(fn, expr, given, scope) if fn.stored is None else call_layer(fn, expr, given, scope)
     if expr.instances:
         return scope.wrong(expr.at, f"'{expr.fn}' is no layer, so there are no several of it", f"write {expr.fn}(...)")
     if expr.fn in OPS:

@@ -2,7 +2,8 @@
 that equal layers are one IR function called many times.
 
 A weight's name in files of numbers is the layer's own beginning (by default its name), its number where there are
-several, and the name that the weight has in the layer: ``model.layers.3.mlp.up``.
+several, and the name that the weight has in the layer: ``model.layers.3.mlp.up``. The beginning may be "": the weights
+then stand beside those of the layer around.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def call_layer(layer: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> Ite
         made = instance(layer, expr, items, scope)
         if made is None:
             return UNKNOWN
-        weights = _weights(f"{beginning or layer.stored}{number}.", made, expr.at, scope)
+        own = ".".join(filter(None, (layer.stored if beginning is None else beginning, number)))
+        weights = _weights(own + "." if own else "", made, expr.at, scope)
         if weights is None:
             return UNKNOWN
         fed = insert_call(made, expr, items, weights, scope)
@@ -50,14 +52,15 @@ def call_layer(layer: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> Ite
     return fed
 
 
-def _numbers(expr: t.Call, scope: Scope) -> tuple[str, list[str]] | None:
+def _numbers(expr: t.Call, scope: Scope) -> tuple[str | None, list[str]] | None:
     """How the names of the weights begin (where the call says), and the number of each layer in the row, as text.
 
     ``[61]`` is 61 layers, ``[3:61]`` those with the numbers 3 to 60, ``["name"]`` one of another name, and
     ``["name", 3:61]`` both.
     """
     parts = list(expr.instances)
-    beginning, numbered = "", [""]
+    beginning: str | None = None
+    numbered = [""]
     first = parts[0] if parts else None
     if isinstance(first, t.Literal) and isinstance(first.value, str):
         beginning = first.value
@@ -72,7 +75,7 @@ def _numbers(expr: t.Call, scope: Scope) -> tuple[str, list[str]] | None:
         if bounds[1] - bounds[0] > MAX_LAYERS:
             scope.wrong(expr.at, f"{bounds[1] - bounds[0]} layers in a row", f"give at most {MAX_LAYERS}")
             return None
-        numbered = [f".{i}" for i in range(*bounds)]
+        numbered = [str(i) for i in range(*bounds)]
     if parts:
         scope.wrong(expr.at, "more than a name and a number of layers", f'write {expr.fn}["name", 3:61](...)')
         return None

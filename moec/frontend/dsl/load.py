@@ -47,16 +47,23 @@ def parse_moe(text: str, file: str = "<text>") -> Module:
 
 def read_moe(path: Path | str) -> Loaded:
     """The layer of a ``.moe`` file; Refusal with every problem in it, or where it cannot be read."""
+    return read_moe_text(read_text(path), str(path))
+
+
+def read_text(path: Path | str) -> str:
+    """The text of a file; Refusal where it cannot be read."""
     try:
-        data = Path(path).read_bytes()
-        text = data.decode("utf-8") if len(data) <= MAX_BYTES else ""
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+            size = file.seek(0, 2)
+        text = data.decode("utf-8") if size <= MAX_BYTES else ""
     except (OSError, ValueError) as error:
         raise Refusal(f"cannot read {path}: {error}", Where(str(path)), "give a readable .moe file in UTF-8") from None
-    if len(data) > MAX_BYTES:
+    if size > MAX_BYTES:
         raise Refusal(
-            f"{path} has {len(data) >> 10} KiB", Where(str(path)), f"a .moe file has at most {MAX_BYTES >> 10} KiB"
+            f"{path} has {size >> 10} KiB", Where(str(path)), f"a .moe file has at most {MAX_BYTES >> 10} KiB"
         )
-    return read_moe_text(text, str(path))
+    return text
 
 
 def read_moe_text(text: str, file: str = "<text>") -> Loaded:

@@ -31,7 +31,9 @@ MAX_BRACKETS = 64
 
 _CLOSERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 _SIGNS = {"RPAR": ")", "RSQB": "]", "RBRACE": "}"}
-_GOES_ON = {"COMMA", "EQUAL", "ARROW", "SUM", "PRODUCT", "POWER", "COMPARE", "OR", "AND", "NOT"}
+
+GOES_ON = {"COMMA", "EQUAL", "ARROW", "SUM", "PRODUCT", "POWER", "COMPARE", "OR", "AND", "NOT"}
+"""Tokens after which a statement goes on in the next line."""
 
 
 class _Lines:
@@ -112,7 +114,7 @@ class _Splitter:
 
     def newline(self) -> None:
         tokens = self.chunk.tokens
-        if not self.open and not (tokens and tokens[-1].type in _GOES_ON):
+        if not self.open and not (tokens and tokens[-1].type in GOES_ON):
             self.flush()
 
     def opens(self, token: Token) -> None:

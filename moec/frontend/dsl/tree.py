@@ -231,7 +231,7 @@ class Broken:
 @dataclass(frozen=True, slots=True)
 class Fn:
     """A function: dimension names that its calls bind, parameters, declared results (None where not), statements. A
-    layer is one that has weights; ``stored`` begins their names in files of numbers, and is "" for a function.
+    layer is one that has weights; ``stored`` begins their names in files of numbers, and is None for a function.
     """
 
     at: Span
@@ -239,13 +239,13 @@ class Fn:
     dims: tuple[Name, ...]
     params: tuple[Param, ...]
     results: tuple[Type, ...] | None
-    stored: str = ""
+    stored: str | None = None
     body: tuple[Statement, ...] = ()
 
     @property
     def word(self) -> str:
         """``layer`` or ``function``."""
-        return "layer" if self.stored else "function"
+        return "function" if self.stored is None else "layer"
 
 
 @dataclass(frozen=True, slots=True)
