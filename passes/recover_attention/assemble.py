@@ -18,7 +18,7 @@ from moec.passes.recover_attention.mask_terms import given, joined_mask, placed,
 from moec.passes.recover_attention.masks import Masks
 from moec.passes.recover_attention.operands import Operands, find_operands, given_operands
 from moec.passes.recover_attention.scores import NearMiss, Term, find_scores, find_weighted
-from moec.passes.recover_attention.views import BATCH, Axis, trail, whole
+from moec.passes.recover_attention.views import BATCH, Axis, Spot, trail, whole
 from moec.passes.region import Array, Draw, Env
 
 
@@ -152,8 +152,12 @@ def _per_head(column: Value, operands: Operands, rows: Dim) -> Value:
     if stride != lead:
         raise NearMiss(f"sinks {column.type} do not give each head one", column.producer)
     spots = trail(column, (*axes, whole("row", dims[-2]), ()))
-    for spot in spots:
-        pieces = [p for axis in spot.axes for p in axis]
-        if spot.factor == 1.0 and [(p.role, p.stride, p.size) for p in pieces] == [(BATCH, 1, operands.heads)]:
-            return spot.value
+    wanted = [(BATCH, 1, operands.heads)]
+    plain = [s.value for s in spots if s.factor == 1.0 and _pieces(s) == wanted]
+    if plain:
+        return min(plain, key=lambda v: v.type.rank)
     raise NearMiss("sinks are not one number a head", column.producer)
+
+
+def _pieces(spot: Spot) -> list[tuple[str, Dim, Dim]]:
+    return [(p.role, p.stride, p.size) for axis in spot.axes for p in axis]

@@ -84,7 +84,9 @@ def both(a: Condition, b: Condition) -> Condition:
         return b if a else False
     if isinstance(b, bool):
         return a if b else False
-    return Both(a, b)
+    if a == b:
+        return a
+    return False if negated(a) == b else Both(a, b)
 
 
 def either(a: Condition, b: Condition) -> Condition:

@@ -87,7 +87,7 @@ def find_operands(product: Node, weighted: Node, shapes: Sequence[tuple[Dim, ...
     if key.shape[1] != value.shape[1]:
         key, value = (_best(t, (batch, heads), KEY, keys, _feature(t[0].axes), shared=False) for t in (k, v))
     assert key is not None and value is not None
-    _check_permutation(queries, key, value, product)
+    _check_permutation(q, k, v, product)
     return Operands(queries, key, value, batch, heads)
 
 
@@ -185,19 +185,19 @@ def _scalings(spots: Sequence[Spot], until: Spot) -> int:
     return sum(a != b for a, b in itertools.pairwise(factors))
 
 
-def _check_permutation(q: Operand, k: Operand, v: Operand, product: Node) -> None:
+def _check_permutation(q: Sequence[Spot], k: Sequence[Spot], v: Sequence[Spot], product: Node) -> None:
     """Raise NearMiss where heads and positions of the keys change places and those of queries and values do not.
 
     Such a product is defined only where both have one size, and is then no attention.
     """
-    if _crossed(k) and not _crossed(q) and not _crossed(v):
+    if _crossed(k[-1]) and not _crossed(q[-1]) and not _crossed(v[-1]):
         node = product.operand(1).producer
         how = f" by {list(node.attrs['perm'])}" if node is not None and node.op == "transpose" else ""
         raise NearMiss(f"keys are permuted{how}: more than the last two dimensions", node, product)
 
 
-def _crossed(operand: Operand) -> bool:
-    """Whether positions stand before heads in a tensor that is no projection split into heads."""
-    node = operand.spot.value.producer
-    roles = [p.role for axis in operand.spot.axes for p in axis if p.role != FEATURE]
-    return roles[-1:] == [BATCH] and (node is None or node.op != "reshape")
+def _crossed(source: Spot) -> bool:
+    """Whether positions stand before heads in a tensor that has an axis for each."""
+    roles = [tuple(p.role for p in axis) for axis in source.axes if axis]
+    alone = [r[0] for r in roles if r in ((BATCH,), (KEY,), (ROW,))]
+    return len(alone) > 1 and alone[-1] == BATCH and alone[-2] != BATCH
