@@ -14,7 +14,7 @@ struct HostState {
 inline HostState g_host;
 
 /// Checks one side of a host copy; `write` is the side that is written.
-inline void check_side(const void* p, size_t count, bool device, bool write, Site site, const char* op)
+MOEC_CPU_FN void check_side(const void* p, size_t count, bool device, bool write, Site site, const char* op)
 {
     Allocation* a = find_allocation(reinterpret_cast<uint64_t>(p));
     const char* verb = write ? "writes" : "reads";
@@ -33,7 +33,7 @@ inline void check_side(const void* p, size_t count, bool device, bool write, Sit
     if (device && a->host) refuse(site, fmt("%s in the wrong direction", op), "a host buffer is given where the copy kind says device");
 }
 
-inline void mark_copied(void* dst, const void* src, size_t count)
+MOEC_CPU_FN void mark_copied(void* dst, const void* src, size_t count)
 {
     Allocation* d = find_allocation(reinterpret_cast<uint64_t>(dst));
     if (!d || d->host) return;
@@ -47,7 +47,7 @@ inline void mark_copied(void* dst, const void* src, size_t count)
     for (size_t i = 0; i < count; ++i) d->mark(at + i, at + i + 1, s->is_written(from + i));
 }
 
-inline void require_quiet(const void* p, Site site, const char* op)
+MOEC_CPU_FN void require_quiet(const void* p, Site site, const char* op)
 {
     Allocation* a = find_allocation(reinterpret_cast<uint64_t>(p));
     if (!a || a->host || a->freed) return;
@@ -57,7 +57,7 @@ inline void require_quiet(const void* p, Site site, const char* op)
     }
 }
 
-inline aclError copy_now(void* dst, size_t dst_max, const void* src, size_t count, aclrtMemcpyKind kind, Site site, const char* op)
+MOEC_CPU_FN aclError copy_now(void* dst, size_t dst_max, const void* src, size_t count, aclrtMemcpyKind kind, Site site, const char* op)
 {
     if (count == 0) return ACL_SUCCESS;
     if (!dst || !src || count > dst_max) return ACL_ERROR_INVALID_PARAM;
@@ -75,7 +75,7 @@ inline aclError copy_now(void* dst, size_t dst_max, const void* src, size_t coun
     return ACL_SUCCESS;
 }
 
-inline aclError fill_now(void* p, size_t max, int32_t value, size_t count, Site site, const char* op)
+MOEC_CPU_FN aclError fill_now(void* p, size_t max, int32_t value, size_t count, Site site, const char* op)
 {
     if (!p || count > max) return ACL_ERROR_INVALID_PARAM;
     check_side(p, count, true, true, site, op);
@@ -88,13 +88,13 @@ inline aclError fill_now(void* p, size_t max, int32_t value, size_t count, Site 
 
 using MoecSite = moec_cpu::Site;
 
-inline aclError aclInit(const char*)
+MOEC_CPU_FN aclError aclInit(const char*)
 {
     if (moec_cpu::g_host.initialised) return ACL_ERROR_REPEAT_INITIALIZE;
     moec_cpu::g_host.initialised = true;
     return ACL_SUCCESS;
 }
-inline aclError aclFinalize()
+MOEC_CPU_FN aclError aclFinalize()
 {
     if (moec_cpu::g_host.finalised) return ACL_ERROR_REPEAT_FINALIZE;
     moec_cpu::run_all_streams();
@@ -102,78 +102,78 @@ inline aclError aclFinalize()
     moec_cpu::g_host.finalised = true;
     return ACL_SUCCESS;
 }
-inline aclError aclrtSetDevice(int32_t deviceId)
+MOEC_CPU_FN aclError aclrtSetDevice(int32_t deviceId)
 {
     if (deviceId < 0 || deviceId > 7) return ACL_ERROR_INVALID_DEVICE;
     moec_cpu::g_host.device = deviceId;
     return ACL_SUCCESS;
 }
-inline aclError aclrtResetDevice(int32_t deviceId)
+MOEC_CPU_FN aclError aclrtResetDevice(int32_t deviceId)
 {
     if (deviceId < 0 || deviceId > 7) return ACL_ERROR_INVALID_DEVICE;
     moec_cpu::run_all_streams();
     moec_cpu::g_host.device = -1;
     return ACL_SUCCESS;
 }
-inline aclError aclrtResetDeviceForce(int32_t deviceId) { return aclrtResetDevice(deviceId); }
-inline aclError aclrtGetDevice(int32_t* deviceId)
+MOEC_CPU_FN aclError aclrtResetDeviceForce(int32_t deviceId) { return aclrtResetDevice(deviceId); }
+MOEC_CPU_FN aclError aclrtGetDevice(int32_t* deviceId)
 {
     if (!deviceId) return ACL_ERROR_INVALID_PARAM;
     if (moec_cpu::g_host.device < 0) return ACL_ERROR_RT_CONTEXT_NULL;
     *deviceId = moec_cpu::g_host.device;
     return ACL_SUCCESS;
 }
-inline aclError aclrtGetDeviceCount(uint32_t* count)
+MOEC_CPU_FN aclError aclrtGetDeviceCount(uint32_t* count)
 {
     if (!count) return ACL_ERROR_INVALID_PARAM;
     *count = 8;
     return ACL_SUCCESS;
 }
-inline aclError aclrtGetRunMode(aclrtRunMode* runMode)
+MOEC_CPU_FN aclError aclrtGetRunMode(aclrtRunMode* runMode)
 {
     if (!runMode) return ACL_ERROR_INVALID_PARAM;
     *runMode = ACL_HOST;
     return ACL_SUCCESS;
 }
-inline const char* aclrtGetSocName() { return "Ascend910B1"; }
-inline const char* aclGetRecentErrMsg() { return ""; }
+MOEC_CPU_FN const char* aclrtGetSocName() { return "Ascend910B1"; }
+MOEC_CPU_FN const char* aclGetRecentErrMsg() { return ""; }
 
-inline aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy, MoecSite site = MoecSite::here())
+MOEC_CPU_FN aclError aclrtMalloc(void** devPtr, size_t size, aclrtMemMallocPolicy, MoecSite site = MoecSite::here())
 {
     if (!devPtr || size == 0) return ACL_ERROR_INVALID_PARAM;
     if (moec_cpu::g_host.device < 0) return ACL_ERROR_RT_CONTEXT_NULL;
     *devPtr = moec_cpu::gm_alloc(size, false, site);
     return *devPtr ? ACL_SUCCESS : ACL_ERROR_STORAGE_OVER_LIMIT;
 }
-inline aclError aclrtFree(void* devPtr, MoecSite site = MoecSite::here())
+MOEC_CPU_FN aclError aclrtFree(void* devPtr, MoecSite site = MoecSite::here())
 {
     if (!devPtr) return ACL_ERROR_INVALID_PARAM;
     moec_cpu::require_quiet(devPtr, site, "aclrtFree");
     return moec_cpu::gm_free(devPtr, false) ? ACL_SUCCESS : ACL_ERROR_INVALID_PARAM;
 }
-inline aclError aclrtMallocHost(void** hostPtr, size_t size, MoecSite site = MoecSite::here())
+MOEC_CPU_FN aclError aclrtMallocHost(void** hostPtr, size_t size, MoecSite site = MoecSite::here())
 {
     if (!hostPtr || size == 0) return ACL_ERROR_INVALID_PARAM;
     *hostPtr = moec_cpu::gm_alloc(size, true, site);
     return *hostPtr ? ACL_SUCCESS : ACL_ERROR_BAD_ALLOC;
 }
-inline aclError aclrtFreeHost(void* hostPtr)
+MOEC_CPU_FN aclError aclrtFreeHost(void* hostPtr)
 {
     return hostPtr && moec_cpu::gm_free(hostPtr, true) ? ACL_SUCCESS : ACL_ERROR_INVALID_PARAM;
 }
 
-inline aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind, MoecSite site = MoecSite::here())
+MOEC_CPU_FN aclError aclrtMemcpy(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind, MoecSite site = MoecSite::here())
 {
     moec_cpu::require_quiet(dst, site, "aclrtMemcpy");
     moec_cpu::require_quiet(src, site, "aclrtMemcpy");
     return moec_cpu::copy_now(dst, destMax, src, count, kind, site, "aclrtMemcpy");
 }
-inline aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count, MoecSite site = MoecSite::here())
+MOEC_CPU_FN aclError aclrtMemset(void* devPtr, size_t maxCount, int32_t value, size_t count, MoecSite site = MoecSite::here())
 {
     moec_cpu::require_quiet(devPtr, site, "aclrtMemset");
     return moec_cpu::fill_now(devPtr, maxCount, value, count, site, "aclrtMemset");
 }
-inline aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind, aclrtStream stream,
+MOEC_CPU_FN aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, size_t count, aclrtMemcpyKind kind, aclrtStream stream,
                                  MoecSite site = MoecSite::here())
 {
     if (!dst || !src || count > destMax) return ACL_ERROR_INVALID_PARAM;
@@ -183,7 +183,7 @@ inline aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src, siz
          {reinterpret_cast<uint64_t>(dst), reinterpret_cast<uint64_t>(src)}, site, "aclrtMemcpyAsync"});
     return ACL_SUCCESS;
 }
-inline aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream,
+MOEC_CPU_FN aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream,
                                  MoecSite site = MoecSite::here())
 {
     if (!devPtr || count > maxCount) return ACL_ERROR_INVALID_PARAM;

@@ -2,7 +2,7 @@
 #pragma once
 #include "moec_cpu/acl_memory.h"
 
-inline aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId)
+MOEC_CPU_FN aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId)
 {
     if (!context) return ACL_ERROR_INVALID_PARAM;
     aclError e = aclrtSetDevice(deviceId);
@@ -11,10 +11,10 @@ inline aclError aclrtCreateContext(aclrtContext* context, int32_t deviceId)
     if (e == ACL_SUCCESS) *context = &contexts[used++ % 1024];
     return e;
 }
-inline aclError aclrtDestroyContext(aclrtContext context) { return context ? ACL_SUCCESS : ACL_ERROR_INVALID_PARAM; }
-inline aclError aclrtSetCurrentContext(aclrtContext context) { return context ? ACL_SUCCESS : ACL_ERROR_INVALID_PARAM; }
+MOEC_CPU_FN aclError aclrtDestroyContext(aclrtContext context) { return context ? ACL_SUCCESS : ACL_ERROR_INVALID_PARAM; }
+MOEC_CPU_FN aclError aclrtSetCurrentContext(aclrtContext context) { return context ? ACL_SUCCESS : ACL_ERROR_INVALID_PARAM; }
 
-inline aclError aclrtCreateStream(aclrtStream* stream)
+MOEC_CPU_FN aclError aclrtCreateStream(aclrtStream* stream)
 {
     if (!stream) return ACL_ERROR_INVALID_PARAM;
     if (moec_cpu::g_host.device < 0) return ACL_ERROR_RT_CONTEXT_NULL;
@@ -22,8 +22,8 @@ inline aclError aclrtCreateStream(aclrtStream* stream)
     *stream = moec_cpu::g_streams.back().get();
     return ACL_SUCCESS;
 }
-inline aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t, uint32_t) { return aclrtCreateStream(stream); }
-inline aclError aclrtDestroyStream(aclrtStream stream)
+MOEC_CPU_FN aclError aclrtCreateStreamWithConfig(aclrtStream* stream, uint32_t, uint32_t) { return aclrtCreateStream(stream); }
+MOEC_CPU_FN aclError aclrtDestroyStream(aclrtStream stream)
 {
     if (!stream || !moec_cpu::known_stream(stream)) return ACL_ERROR_INVALID_RESOURCE_HANDLE;
     moec_cpu::Stream& s = moec_cpu::stream_of(stream);
@@ -31,35 +31,35 @@ inline aclError aclrtDestroyStream(aclrtStream stream)
     s.destroyed = true;
     return ACL_SUCCESS;
 }
-inline aclError aclrtDestroyStreamForce(aclrtStream stream) { return aclrtDestroyStream(stream); }
-inline aclError aclrtSynchronizeStream(aclrtStream stream)
+MOEC_CPU_FN aclError aclrtDestroyStreamForce(aclrtStream stream) { return aclrtDestroyStream(stream); }
+MOEC_CPU_FN aclError aclrtSynchronizeStream(aclrtStream stream)
 {
     if (!moec_cpu::known_stream(stream)) return ACL_ERROR_INVALID_RESOURCE_HANDLE;
     moec_cpu::run_stream(moec_cpu::stream_of(stream));
     return ACL_SUCCESS;
 }
-inline aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t) { return aclrtSynchronizeStream(stream); }
-inline aclError aclrtSynchronizeDevice()
+MOEC_CPU_FN aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t) { return aclrtSynchronizeStream(stream); }
+MOEC_CPU_FN aclError aclrtSynchronizeDevice()
 {
     moec_cpu::run_all_streams();
     return ACL_SUCCESS;
 }
 
-inline aclError aclrtCreateEvent(aclrtEvent* event)
+MOEC_CPU_FN aclError aclrtCreateEvent(aclrtEvent* event)
 {
     if (!event) return ACL_ERROR_INVALID_PARAM;
     *event = new moec_cpu::HostEvent;
     return ACL_SUCCESS;
 }
-inline aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_t) { return aclrtCreateEvent(event); }
-inline aclError aclrtCreateEventExWithFlag(aclrtEvent* event, uint32_t) { return aclrtCreateEvent(event); }
-inline aclError aclrtDestroyEvent(aclrtEvent event)
+MOEC_CPU_FN aclError aclrtCreateEventWithFlag(aclrtEvent* event, uint32_t) { return aclrtCreateEvent(event); }
+MOEC_CPU_FN aclError aclrtCreateEventExWithFlag(aclrtEvent* event, uint32_t) { return aclrtCreateEvent(event); }
+MOEC_CPU_FN aclError aclrtDestroyEvent(aclrtEvent event)
 {
     if (!event) return ACL_ERROR_INVALID_PARAM;
     delete static_cast<moec_cpu::HostEvent*>(event);
     return ACL_SUCCESS;
 }
-inline aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
+MOEC_CPU_FN aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
 {
     if (!event || !moec_cpu::known_stream(stream)) return ACL_ERROR_INVALID_PARAM;
     auto* e = static_cast<moec_cpu::HostEvent*>(event);
@@ -68,14 +68,14 @@ inline aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
     e->after = e->stream->tasks.size();
     return ACL_SUCCESS;
 }
-inline aclError aclrtSynchronizeEvent(aclrtEvent event)
+MOEC_CPU_FN aclError aclrtSynchronizeEvent(aclrtEvent event)
 {
     if (!event) return ACL_ERROR_INVALID_PARAM;
     auto* e = static_cast<moec_cpu::HostEvent*>(event);
     if (e->stream) moec_cpu::run_stream(*e->stream);
     return ACL_SUCCESS;
 }
-inline aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
+MOEC_CPU_FN aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
 {
     if (!event || !moec_cpu::known_stream(stream)) return ACL_ERROR_INVALID_PARAM;
     auto* e = static_cast<moec_cpu::HostEvent*>(event);
@@ -84,17 +84,17 @@ inline aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
     moec_cpu::stream_of(stream).tasks.push_back({[other] { moec_cpu::run_stream(*other); }, {}, {"?", 0}, "aclrtStreamWaitEvent"});
     return ACL_SUCCESS;
 }
-inline aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status)
+MOEC_CPU_FN aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status)
 {
     if (!event || !status) return ACL_ERROR_INVALID_PARAM;
     auto* e = static_cast<moec_cpu::HostEvent*>(event);
     *status = e->stream && !e->stream->tasks.empty() ? ACL_EVENT_RECORDED_STATUS_NOT_READY : ACL_EVENT_RECORDED_STATUS_COMPLETE;
     return ACL_SUCCESS;
 }
-inline aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endEvent)
+MOEC_CPU_FN aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endEvent)
 {
     if (!ms || !startEvent || !endEvent) return ACL_ERROR_INVALID_PARAM;
     *ms = 0.0f;
     return ACL_SUCCESS;
 }
-inline aclError aclrtResetEvent(aclrtEvent event, aclrtStream) { return event ? ACL_SUCCESS : ACL_ERROR_INVALID_PARAM; }
+MOEC_CPU_FN aclError aclrtResetEvent(aclrtEvent event, aclrtStream) { return event ? ACL_SUCCESS : ACL_ERROR_INVALID_PARAM; }

@@ -53,7 +53,7 @@ void store_global(Instr& in, const GlobalRef& ref, uint64_t at, const uint8_t* f
     }
 }
 
-inline void set_atomic(AtomicDtype type, int op, Site site)
+MOEC_CPU_FN void set_atomic(AtomicDtype type, int op, Site site)
 {
     Core& c = core(site);
     c.atomic_type = type;
@@ -93,18 +93,18 @@ void SetAtomicType(Site site = Site::here())
     static_assert(kAtomicType<T>, "SetAtomicType: float, half, bfloat16_t, int32_t, int16_t or int8_t");
     moec_cpu::set_atomic(moec_cpu::atomic_type<T>(), moec_cpu::core(site).atomic_op, site);
 }
-inline void SetAtomicNone(Site site = Site::here())
+MOEC_CPU_FN void SetAtomicNone(Site site = Site::here())
 {
     moec_cpu::set_atomic(AtomicDtype::ATOMIC_NONE, 0, site);
 }
-inline void DisableDmaAtomic(Site site = Site::here()) { SetAtomicNone(site); }
+MOEC_CPU_FN void DisableDmaAtomic(Site site = Site::here()) { SetAtomicNone(site); }
 
 template <AtomicDtype type, AtomicOp op>
 void SetStoreAtomicConfig(Site site = Site::here())
 {
     moec_cpu::set_atomic(type, static_cast<int>(op), site);
 }
-inline void GetStoreAtomicConfig(uint16_t& atomicType, uint16_t& atomicOp, Site site = Site::here())
+MOEC_CPU_FN void GetStoreAtomicConfig(uint16_t& atomicType, uint16_t& atomicOp, Site site = Site::here())
 {
     moec_cpu::Core& c = moec_cpu::core(site);
     atomicType = static_cast<uint16_t>(c.atomic_type);

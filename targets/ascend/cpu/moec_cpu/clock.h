@@ -6,12 +6,13 @@
 #include <deque>
 #include <vector>
 #include "moec_cpu/enums.h"
+#include "moec_cpu/linkage.h"
 
 namespace moec_cpu {
 
 enum Pipe : uint8_t { S, V, M, MTE1, MTE2, MTE3, FIX, kPipes };
 
-inline const char* pipe_name(uint8_t p)
+MOEC_CPU_FN const char* pipe_name(uint8_t p)
 {
     static const char* names[] = {"S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX"};
     return p < kPipes ? names[p] : "?";
@@ -34,7 +35,7 @@ struct Clock {
         join_world(o.world);
     }
 
-    void join_world(const World* o)
+    MOEC_CPU_FN void join_world(const World* o)
     {
         if (o == nullptr || o == world) return;
         if (world == nullptr || covers(*o, *world)) {

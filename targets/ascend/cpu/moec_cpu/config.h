@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string>
 #include <vector>
+#include "moec_cpu/linkage.h"
 #include "moec_cpu/site.h"
 
 namespace moec_cpu {
@@ -30,7 +31,7 @@ struct Config {
     uint64_t limit = 0;
 };
 
-inline std::vector<MaskEntry> parse_mask(const std::string& text)
+MOEC_CPU_FN std::vector<MaskEntry> parse_mask(const std::string& text)
 {
     std::vector<MaskEntry> out;
     size_t from = 0;
@@ -48,7 +49,7 @@ inline std::vector<MaskEntry> parse_mask(const std::string& text)
     return out;
 }
 
-inline Config read_config()
+MOEC_CPU_FN Config read_config()
 {
     Config c;
     auto env = [](const char* name) { const char* v = std::getenv(name); return std::string(v ? v : ""); };
@@ -66,14 +67,14 @@ inline Config read_config()
 inline Config g_config = read_config();
 
 /// The site's file matches when it is equal to, or ends in "/" + the file that the mask names.
-inline bool same_file(const char* file, const std::string& wanted)
+MOEC_CPU_FN bool same_file(const char* file, const std::string& wanted)
 {
     size_t n = std::strlen(file), m = wanted.size();
     if (n < m || std::memcmp(file + n - m, wanted.data(), m) != 0) return false;
     return n == m || file[n - m - 1] == '/';
 }
 
-inline bool masked_slow(const char* kind, Site site)
+MOEC_CPU_FN bool masked_slow(const char* kind, Site site)
 {
     for (MaskEntry& m : g_config.mask) {
         if (m.line == site.line && m.kind == kind && same_file(site.file, m.file)) {
@@ -84,6 +85,6 @@ inline bool masked_slow(const char* kind, Site site)
     return false;
 }
 
-inline bool masked(const char* kind, Site site) { return !g_config.mask.empty() && masked_slow(kind, site); }
+MOEC_CPU_FN bool masked(const char* kind, Site site) { return !g_config.mask.empty() && masked_slow(kind, site); }
 
 }  // namespace moec_cpu

@@ -7,7 +7,7 @@
 namespace moec_cpu {
 
 /// Global to local: checked, copied, and what the host or kernels never wrote stays "never written".
-inline void move_in(Instr& in, const GlobalRef& g, uint64_t from, const LocalRef& l, uint64_t to, uint64_t bytes)
+MOEC_CPU_FN void move_in(Instr& in, const GlobalRef& g, uint64_t from, const LocalRef& l, uint64_t to, uint64_t bytes)
 {
     if (bytes == 0) return;
     Allocation& a = in.global(g, from, bytes, Kind::Read);
@@ -42,7 +42,7 @@ struct Bursts {
     }
 };
 
-inline Bursts bursts_of(const AscendC::DataCopyParams& p, Instr& in)
+MOEC_CPU_FN Bursts bursts_of(const AscendC::DataCopyParams& p, Instr& in)
 {
     in.require(p.blockCount <= 4095, "block count out of range", fmt("blockCount %u, at most 4095", unsigned(p.blockCount)));
     uint64_t bytes = p.blockLen * 32ULL;
@@ -59,7 +59,7 @@ Bursts one_burst(uint64_t count, Instr& in)
     return {1, bytes, 0, 0};
 }
 
-inline void copy_in(Instr& in, const LocalRef& dst, const GlobalRef& src, const Bursts& b)
+MOEC_CPU_FN void copy_in(Instr& in, const LocalRef& dst, const GlobalRef& src, const Bursts& b)
 {
     in.require(dst.space == UB || dst.space == L1, "copy between these memories does not exist",
                fmt("global memory to %s", space_info(dst.space).name));
@@ -79,7 +79,7 @@ void copy_out(Instr& in, const GlobalRef& dst, const LocalRef& src, const Bursts
 }
 
 /// The pipe of a copy inside a core: UB to UB is a vector instruction, L1 feeds the bias table and fixpipe buffers.
-inline Pipe local_copy_pipe(Space to, Space from, Site site)
+MOEC_CPU_FN Pipe local_copy_pipe(Space to, Space from, Site site)
 {
     if (to == UB && from == UB) return V;
     if (to == BT && from == L1) return MTE1;
@@ -89,7 +89,7 @@ inline Pipe local_copy_pipe(Space to, Space from, Site site)
 }
 
 /// Whole blocks move, so what was never written stays so at its new place.
-inline void copy_local(Instr& in, const LocalRef& dst, const LocalRef& src, const Bursts& b)
+MOEC_CPU_FN void copy_local(Instr& in, const LocalRef& dst, const LocalRef& src, const Bursts& b)
 {
     in.align(dst, "dst");
     in.align(src, "src");

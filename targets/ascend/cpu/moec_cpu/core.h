@@ -20,7 +20,7 @@ struct SpaceInfo {
 };
 
 /// Capacities and address alignment of NPU arch 2201 (platform ini 8.1.RC1; CANN asc-devkit docs, architecture 2201).
-inline const SpaceInfo& space_info(Space s)
+MOEC_CPU_FN const SpaceInfo& space_info(Space s)
 {
     static const SpaceInfo table[] = {{"UB", 192 * 1024, 32},  {"L1", 512 * 1024, 32},  {"L0A", 64 * 1024, 512},
                                       {"L0B", 64 * 1024, 512}, {"L0C", 128 * 1024, 64}, {"BT", 1024, 64},
@@ -84,7 +84,7 @@ struct Core {
 inline Core* g_core = nullptr;
 
 /// The running core; host code that calls a device function is refused.
-inline Core& core(Site site)
+MOEC_CPU_FN Core& core(Site site)
 {
     if (!g_core) refuse(site, "device function outside a kernel", "call it from a launched kernel");
     return *g_core;
@@ -99,7 +99,7 @@ inline std::vector<SiteEntry> g_sites;
 inline std::unordered_map<uint64_t, uint32_t> g_site_index;
 
 /// A small number for (call site, operation name).
-inline uint32_t intern_site(Site site, const char* op)
+MOEC_CPU_FN uint32_t intern_site(Site site, const char* op)
 {
     uint64_t key = reinterpret_cast<uint64_t>(site.file) * 1000003u + static_cast<uint64_t>(site.line) * 8191u +
                    reinterpret_cast<uint64_t>(op);
@@ -111,7 +111,7 @@ inline uint32_t intern_site(Site site, const char* op)
     return index;
 }
 
-inline std::string describe_site(uint32_t index)
+MOEC_CPU_FN std::string describe_site(uint32_t index)
 {
     const SiteEntry& e = g_sites[index];
     return fmt("%s at %s:%d", e.op, e.site.file, e.site.line);

@@ -4,7 +4,7 @@
 
 namespace moec_cpu {
 
-inline void require_mixed_type(const char* op, Site site)
+MOEC_CPU_FN void require_mixed_type(const char* op, Site site)
 {
     Launch& l = *g_launch_now;
     bool declared = kernel_types().count(l.name) != 0;
@@ -20,14 +20,14 @@ inline void require_mixed_type(const char* op, Site site)
 }
 
 /// The cores that take part in a mode: 0 all of the same kind, 1 the vector cores of the group, 2 the other kind.
-inline bool in_scope(int mode, const Core& me, const Core& other)
+MOEC_CPU_FN bool in_scope(int mode, const Core& me, const Core& other)
 {
     if (mode == 0) return me.aic == other.aic;
     if (other.group != me.group) return false;
     return mode == 1 ? !other.aic : true;
 }
 
-inline void cross_set(int mode, pipe_t pipe, uint32_t flag, Site site)
+MOEC_CPU_FN void cross_set(int mode, pipe_t pipe, uint32_t flag, Site site)
 {
     Core& c = core(site);
     Launch& l = *g_launch_now;
@@ -66,7 +66,7 @@ inline void cross_set(int mode, pipe_t pipe, uint32_t flag, Site site)
     }
 }
 
-inline void cross_wait(uint32_t flag, Site site)
+MOEC_CPU_FN void cross_wait(uint32_t flag, Site site)
 {
     Core& c = core(site);
     Launch& l = *g_launch_now;
@@ -82,7 +82,7 @@ inline void cross_wait(uint32_t flag, Site site)
     stat_slot(S, "CrossCoreWaitFlag").count += 1;
 }
 
-inline void sync_all(bool vector_only, Site site, const char* op, bool hardware)
+MOEC_CPU_FN void sync_all(bool vector_only, Site site, const char* op, bool hardware)
 {
     Core& c = core(site);
     Launch& l = *g_launch_now;
@@ -120,7 +120,7 @@ inline void sync_all(bool vector_only, Site site, const char* op, bool hardware)
 }
 
 /// Set and taken in order: each IBSet releases one IBWait of the same block and event.
-inline void ib_set(int32_t block, int32_t event, Site site)
+MOEC_CPU_FN void ib_set(int32_t block, int32_t event, Site site)
 {
     Core& c = core(site);
     g_running.last = site;
@@ -130,7 +130,7 @@ inline void ib_set(int32_t block, int32_t event, Site site)
     stat_slot(S, "IBSet").count += 1;
 }
 
-inline void ib_wait(int32_t block, int32_t event, Site site)
+MOEC_CPU_FN void ib_wait(int32_t block, int32_t event, Site site)
 {
     Core& c = core(site);
     g_running.last = site;

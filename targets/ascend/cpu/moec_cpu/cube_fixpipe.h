@@ -5,10 +5,10 @@
 namespace moec_cpu {
 
 /// The scale of a scalar quantisation: a float whose low 13 mantissa bits the hardware ignores.
-inline float quant_scale(uint64_t bits) { return float_of(static_cast<uint32_t>(bits) & 0xffffe000u); }
+MOEC_CPU_FN float quant_scale(uint64_t bits) { return float_of(static_cast<uint32_t>(bits) & 0xffffe000u); }
 
 /// Saturating rounding to 8 bits; bit 46 of the parameter says signed, bits 37..45 hold the offset.
-inline int32_t quant_byte(float value, uint64_t bits)
+MOEC_CPU_FN int32_t quant_byte(float value, uint64_t bits)
 {
     int32_t offset = static_cast<int32_t>((bits >> 37) & 0x1ff);
     if (offset & 0x100) offset -= 512;

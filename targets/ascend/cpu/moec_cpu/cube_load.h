@@ -9,7 +9,7 @@ namespace moec_cpu {
 constexpr uint32_t kFractal = 512;
 
 /// For every byte of [begin, begin+bytes): true where nothing was written.
-inline std::vector<bool> holes_of(Instr& in, Space s, uint64_t begin, uint64_t bytes)
+MOEC_CPU_FN std::vector<bool> holes_of(Instr& in, Space s, uint64_t begin, uint64_t bytes)
 {
     std::vector<bool> hole(bytes, false);
     auto fill = [&](uint64_t a, uint64_t b) { for (uint64_t i = a; i < b; ++i) hole[i - begin] = true; };

@@ -8,7 +8,7 @@ namespace moec_cpu {
 typedef float f32x4 __attribute__((vector_size(16)));
 
 /// HF32: float rounded to 11 bits of mantissa, to nearest even.
-inline float to_hf32(float f)
+MOEC_CPU_FN float to_hf32(float f)
 {
     uint32_t u = bits_of(f);
     if ((u & 0x7f800000u) == 0x7f800000u) return f;
@@ -123,7 +123,7 @@ void multiply_float(Core& core, const LocalRef& c, const LocalRef& a, const Loca
     }
 }
 
-inline void multiply_int8(Core& core, const LocalRef& c, const LocalRef& a, const LocalRef& b, const MmadShape& s)
+MOEC_CPU_FN void multiply_int8(Core& core, const LocalRef& c, const LocalRef& a, const LocalRef& b, const MmadShape& s)
 {
     const int8_t *pa = reinterpret_cast<int8_t*>(core.data(L0A) + a.addr), *pb = reinterpret_cast<int8_t*>(core.data(L0B) + b.addr);
     int32_t* out = reinterpret_cast<int32_t*>(core.data(L0C) + c.addr);
@@ -160,14 +160,22 @@ void mmad(const LocalRef& c, const LocalRef& a, const LocalRef& b, const LocalRe
     if (p.unitFlag) in.c.clock[M].join(in.c.unit_fix);
     mmad_reads<T>(in, a, b, s);
     if (start == CStart::Keep) each_result(c, s, [&](uint64_t x, uint64_t y) { in.read(c, x, y); });
+    bool bias_hole = false;
     if (bias) {
         in.require(bias->space == BT, "operand in the wrong memory", "the bias lies in the bias table (C2)");
         in.align(*bias, "bias");
-        in.read(*bias, bias->addr, bias->addr + s.n * 4ULL);
+        bias_hole = in.read_raw(*bias, bias->addr, bias->addr + s.n * 4ULL);
     }
     // whole 16x16 blocks are stored; only m x n of them holds results
     in.write(c, c.addr, c.addr + static_cast<uint64_t>(s.n_blocks) * s.m_blocks * 1024, false);
     each_result(c, s, [&](uint64_t x, uint64_t y) { in.write(c, x, y); });
+    if (bias_hole) {  // the table is filled in 64-byte units: columns past its data hold nothing
+        std::vector<bool> h = holes_of(in, BT, bias->addr, s.n * 4ULL);
+        for (uint32_t n = 0; n < s.n; ++n) {
+            uint64_t at = c.addr + (static_cast<uint64_t>(n / 16) * s.m_blocks * 16 * 16 + n % 16) * 4;
+            for (uint32_t i = 0; h[n * 4] && i < s.m; ++i) in.taint(L0C, at + i * 64ULL, at + i * 64ULL + 4);
+        }
+    }
     C* out = reinterpret_cast<C*>(in.c.data(L0C) + c.addr);
     if (start != CStart::Keep) {
         const C* row = bias ? reinterpret_cast<const C*>(in.c.data(BT) + bias->addr) : nullptr;
@@ -215,6 +223,6 @@ void Mmad(const LocalTensor<DstT>& dst, const LocalTensor<Src0T>& fm, const Loca
     moec_cpu::mmad<DstT, Src0T>(dst.ref(), fm.ref(), filter.ref(), &bias.ref(), params, site);
 }
 
-inline void SetHF32Mode(bool hf32Mode, Site site = Site::here()) { moec_cpu::core(site).hf32 = hf32Mode; }
+MOEC_CPU_FN void SetHF32Mode(bool hf32Mode, Site site = Site::here()) { moec_cpu::core(site).hf32 = hf32Mode; }
 
 }  // namespace AscendC

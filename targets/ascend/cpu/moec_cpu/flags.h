@@ -9,7 +9,7 @@ struct EventInfo {
     Pipe from, to;
 };
 
-inline const EventInfo& event_info(AscendC::HardEvent e)
+MOEC_CPU_FN const EventInfo& event_info(AscendC::HardEvent e)
 {
     static const EventInfo table[] = {
         {"MTE2_MTE1", MTE2, MTE1}, {"MTE1_MTE2", MTE1, MTE2}, {"MTE1_M", MTE1, M}, {"M_MTE1", M, MTE1},
@@ -23,7 +23,7 @@ inline const EventInfo& event_info(AscendC::HardEvent e)
 }
 
 /// Everything the pipe has been given up to now, complete.
-inline Clock snapshot(Core& c, Pipe p)
+MOEC_CPU_FN Clock snapshot(Core& c, Pipe p)
 {
     Clock k = c.clock[p];
     k.join(c.clock[S]);
@@ -32,12 +32,12 @@ inline Clock snapshot(Core& c, Pipe p)
 }
 
 /// Vector events mean nothing on a cube core of a mixed kernel, and the other way round.
-inline bool foreign_event(const Core& c, const EventInfo& e)
+MOEC_CPU_FN bool foreign_event(const Core& c, const EventInfo& e)
 {
     return c.aic && (e.from == V || e.to == V);
 }
 
-inline Event& event_at(Core& c, AscendC::HardEvent e, int id, Site site, const char* op)
+MOEC_CPU_FN Event& event_at(Core& c, AscendC::HardEvent e, int id, Site site, const char* op)
 {
     if (id < 0 || id > 7) {
         refuse(site, "event id out of range", fmt("%s<%s>(%d): ids are 0..7", op, event_info(e).name, id));
@@ -45,7 +45,7 @@ inline Event& event_at(Core& c, AscendC::HardEvent e, int id, Site site, const c
     return c.events[static_cast<int>(e)][id];
 }
 
-inline void set_event(AscendC::HardEvent e, int id, Site site)
+MOEC_CPU_FN void set_event(AscendC::HardEvent e, int id, Site site)
 {
     Core& c = core(site);
     const EventInfo& info = event_info(e);
@@ -73,7 +73,7 @@ struct Unwaited {
 };
 inline std::vector<Unwaited> g_unwaited;
 
-inline void leave_unwaited(Core& c, AscendC::HardEvent e, int id)
+MOEC_CPU_FN void leave_unwaited(Core& c, AscendC::HardEvent e, int id)
 {
     Event& ev = event_at(c, e, id, g_running.last, "WaitFlag");
     if (!ev.set) return;
@@ -84,7 +84,7 @@ inline void leave_unwaited(Core& c, AscendC::HardEvent e, int id)
     g_unwaited.push_back({g_launch, c.id, e, id, ev.site});
 }
 
-inline void wait_event(AscendC::HardEvent e, int id, Site site)
+MOEC_CPU_FN void wait_event(AscendC::HardEvent e, int id, Site site)
 {
     Core& c = core(site);
     const EventInfo& info = event_info(e);
@@ -104,7 +104,7 @@ inline void wait_event(AscendC::HardEvent e, int id, Site site)
     n.count += 1;
 }
 
-inline void barrier(pipe_t pipe, Site site)
+MOEC_CPU_FN void barrier(pipe_t pipe, Site site)
 {
     Core& c = core(site);
     g_running.last = site;
@@ -120,7 +120,7 @@ inline void barrier(pipe_t pipe, Site site)
     stat_slot(p, "PipeBarrier").count += 1;
 }
 
-inline void check_core_end(Core& c)
+MOEC_CPU_FN void check_core_end(Core& c)
 {
     for (const Unwaited& u : g_unwaited) {
         if (u.launch != g_launch || u.core != c.id) continue;
@@ -138,7 +138,7 @@ inline void check_core_end(Core& c)
 }
 
 /// The lowest event id of that kind that is not allocated; refused when all eight are.
-inline AscendC::TEventID pick_event(AscendC::HardEvent e, bool take, Site site)
+MOEC_CPU_FN AscendC::TEventID pick_event(AscendC::HardEvent e, bool take, Site site)
 {
     Core& c = core(site);
     uint8_t& used = c.allocated_events[static_cast<int>(e)];
@@ -150,7 +150,7 @@ inline AscendC::TEventID pick_event(AscendC::HardEvent e, bool take, Site site)
     refuse(site, "no event id left", fmt("all 8 ids of %s are allocated; release some or use fewer buffers", event_info(e).name));
 }
 
-inline void release_event(AscendC::HardEvent e, int id, Site site)
+MOEC_CPU_FN void release_event(AscendC::HardEvent e, int id, Site site)
 {
     Core& c = core(site);
     if (id < 0 || id > 7) refuse(site, "event id out of range", fmt("ReleaseEventID(%d): ids are 0..7", id));

@@ -22,7 +22,7 @@ struct Allocation {
     std::vector<uint64_t> written;    // one bit a byte, over all launches
     uint32_t launch = 0;              // the launch that `shadow` belongs to
 
-    bool all_written(uint64_t a, uint64_t b) const
+    MOEC_CPU_FN bool all_written(uint64_t a, uint64_t b) const
     {
         while (a < b) {
             if ((a & 63) == 0 && b - a >= 64) {
@@ -38,7 +38,7 @@ struct Allocation {
 
     bool is_written(uint64_t at) const { return written[at >> 6] >> (at & 63) & 1; }
 
-    void mark(uint64_t a, uint64_t b, bool value)
+    MOEC_CPU_FN void mark(uint64_t a, uint64_t b, bool value)
     {
         while (a < b) {
             if ((a & 63) == 0 && b - a >= 64) {
@@ -58,7 +58,7 @@ inline std::map<uint64_t, std::unique_ptr<Allocation>> g_gm;
 inline Allocation* g_gm_last = nullptr;
 
 /// The allocation (live or freed) whose mapping holds the address, or null.
-inline Allocation* find_allocation(uint64_t address)
+MOEC_CPU_FN Allocation* find_allocation(uint64_t address)
 {
     if (g_gm_last && address >= g_gm_last->begin && address < g_gm_last->begin + g_gm_last->mapped) return g_gm_last;
     auto it = g_gm.upper_bound(address);
@@ -69,7 +69,7 @@ inline Allocation* find_allocation(uint64_t address)
 }
 
 /// Device memory of `size` bytes, 512-byte aligned, filled with 0xFF (NaN), followed by a page that faults.
-inline void* gm_alloc(uint64_t size, bool host, Site site)
+MOEC_CPU_FN void* gm_alloc(uint64_t size, bool host, Site site)
 {
     uint64_t usable = (size + kPage - 1) / kPage * kPage;
     void* p = mmap(nullptr, usable + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -88,7 +88,7 @@ inline void* gm_alloc(uint64_t size, bool host, Site site)
 }
 
 /// Frees at the exact start of a live allocation of that kind; false otherwise. The addresses stay reserved.
-inline bool gm_free(void* p, bool host)
+MOEC_CPU_FN bool gm_free(void* p, bool host)
 {
     auto it = g_gm.find(reinterpret_cast<uint64_t>(p));
     if (it == g_gm.end() || it->second->freed || it->second->host != host) return false;

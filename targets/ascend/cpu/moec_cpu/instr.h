@@ -6,8 +6,8 @@
 namespace moec_cpu {
 
 inline uint32_t g_launch = 0;
-inline void suggest_type(int type);
-inline void settle_type();
+MOEC_CPU_FN void suggest_type(int type);
+MOEC_CPU_FN void settle_type();
 
 /// A view of local memory: absolute byte address, and the bounds of the buffer it belongs to.
 struct LocalRef {
@@ -47,7 +47,7 @@ public:
 
 class Instr {
 public:
-    Instr(Pipe pipe, const char* op, Site site) : c(core(site)), pipe_(pipe), op_(op), site_(site)
+    MOEC_CPU_FN Instr(Pipe pipe, const char* op, Site site) : c(core(site)), pipe_(pipe), op_(op), site_(site)
     {
         g_running.last = site;
         if (pipe == V && c.aic) wrong_core("a vector", "ASCEND_IS_AIV");
@@ -64,7 +64,7 @@ public:
         }
     }
 
-    void count(uint64_t bytes, uint64_t repeats = 0, uint64_t macs = 0)
+    MOEC_CPU_FN void count(uint64_t bytes, uint64_t repeats = 0, uint64_t macs = 0)
     {
         Count& s = stat_slot(pipe_, op_);
         s.count += 1;
@@ -73,11 +73,11 @@ public:
         s.macs += macs;
     }
 
-    [[noreturn]] void fail(const std::string& what, const std::string& details) const
+    [[noreturn]] MOEC_CPU_FN void fail(const std::string& what, const std::string& details) const
     {
         refuse(site_, what, fmt("%s: ", op_) + details);
     }
-    void require(bool ok, const char* what, const std::string& details) const
+    MOEC_CPU_FN void require(bool ok, const char* what, const std::string& details) const
     {
         if (!ok) fail(what, details);
     }
@@ -85,21 +85,21 @@ public:
     void relaxed_same_pipe(bool on) { relaxed_ = on; }
 
     /// Address alignment of an operand's start.
-    void align(const LocalRef& r, uint32_t bytes, const char* operand) const
+    MOEC_CPU_FN void align(const LocalRef& r, uint32_t bytes, const char* operand) const
     {
         if (r.addr % bytes) {
             fail("misaligned operand", fmt("%s starts at byte %u of %s, which must be a multiple of %u", operand, r.addr,
                                            space_info(r.space).name, bytes));
         }
     }
-    void align(const LocalRef& r, const char* operand) const { align(r, space_info(r.space).align, operand); }
+    MOEC_CPU_FN void align(const LocalRef& r, const char* operand) const { align(r, space_info(r.space).align, operand); }
 
     /// Reads local bytes; every byte must have been written, by something that is ordered before.
     void read(const LocalRef& r, uint64_t begin, uint64_t end) { read_as(r, begin, end, true); }
     /// Reads local bytes and lets unwritten ones pass (whole-fractal moves); true if any byte was never written.
     bool read_raw(const LocalRef& r, uint64_t begin, uint64_t end) { return read_as(r, begin, end, false); }
 
-    void write(const LocalRef& r, uint64_t begin, uint64_t end, bool written = true)
+    MOEC_CPU_FN void write(const LocalRef& r, uint64_t begin, uint64_t end, bool written = true)
     {
         bounds(r, begin, end, "writes");
         Shadow& shadow = c.shadow[r.space];
@@ -110,7 +110,7 @@ public:
     }
 
     /// Marks local bytes as garbage without a hazard check of their own (call after write on a wider range).
-    void taint(Space space, uint64_t begin, uint64_t end)
+    MOEC_CPU_FN void taint(Space space, uint64_t begin, uint64_t end)
     {
         Access w = acc_;
         w.kind = Kind::Write;
@@ -118,7 +118,7 @@ public:
     }
 
     /// Copies "never written" from source bytes to destination bytes, after a raw read and a write.
-    void copy_taint(Space from, uint64_t src, Space to, uint64_t dst, uint64_t bytes)
+    MOEC_CPU_FN void copy_taint(Space from, uint64_t src, Space to, uint64_t dst, uint64_t bytes)
     {
         std::vector<Span> holes;
         uint64_t at = src;
@@ -134,7 +134,7 @@ public:
     }
 
     /// A checked access to global memory; returns its allocation.
-    Allocation& global(const GlobalRef& r, uint64_t begin, uint64_t bytes, Kind kind)
+    MOEC_CPU_FN Allocation& global(const GlobalRef& r, uint64_t begin, uint64_t bytes, Kind kind)
     {
         Allocation& a = locate(r, begin, bytes, kind == Kind::Read ? "reads" : "writes");
         if (bytes == 0) return a;
@@ -170,14 +170,14 @@ public:
     Core& c;
 
 private:
-    [[noreturn]] void wrong_core(const char* what, const char* guard) const
+    [[noreturn]] MOEC_CPU_FN void wrong_core(const char* what, const char* guard) const
     {
         suggest_type(c.aic ? KERNEL_TYPE_AIV_ONLY : KERNEL_TYPE_AIC_ONLY);
         fail("instruction on the wrong core", fmt("%s instruction runs on %s core; guard it with `if %s`", what,
                                                   c.aic ? "a cube" : "a vector", guard));
     }
 
-    bool read_as(const LocalRef& r, uint64_t begin, uint64_t end, bool strict)
+    MOEC_CPU_FN bool read_as(const LocalRef& r, uint64_t begin, uint64_t end, bool strict)
     {
         bounds(r, begin, end, "reads");
         bool hole = false;
@@ -195,7 +195,7 @@ private:
         return hole;
     }
 
-    void bounds(const LocalRef& r, uint64_t begin, uint64_t end, const char* verb) const
+    MOEC_CPU_FN void bounds(const LocalRef& r, uint64_t begin, uint64_t end, const char* verb) const
     {
         if (r.space == UB && c.aic) wrong_core("a Unified Buffer", "ASCEND_IS_AIV");
         if (r.space != UB && !c.aic) wrong_core("a cube memory", "ASCEND_IS_AIC");
@@ -206,7 +206,7 @@ private:
                  space_info(r.space).name, r.lo, r.hi));
     }
 
-    Allocation& locate(const GlobalRef& r, uint64_t begin, uint64_t bytes, const char* verb) const
+    MOEC_CPU_FN Allocation& locate(const GlobalRef& r, uint64_t begin, uint64_t bytes, const char* verb) const
     {
         Allocation* a = find_allocation(begin);
         if (!a) {
@@ -238,7 +238,7 @@ private:
         return *a;
     }
 
-    bool ordered(const Access& p) const
+    MOEC_CPU_FN bool ordered(const Access& p) const
     {
         if (p.core == c.id) {
             if (p.pipe == pipe_) {
@@ -251,7 +251,7 @@ private:
         return w && w->time[static_cast<size_t>(p.core) * kPipes + p.pipe] >= p.time;
     }
 
-    void check_all(const Interval& i, Space space, uint64_t begin, uint64_t end) const
+    MOEC_CPU_FN void check_all(const Interval& i, Space space, uint64_t begin, uint64_t end) const
     {
         for (uint32_t k = 0; k < i.past.size(); ++k) {
             if (!ordered(i.past[k])) conflict(i.past[k], "writes", space, begin, end);
@@ -259,7 +259,7 @@ private:
     }
 
     /// Adds an access that is known to be ordered after, or compatible with, all of the past.
-    void remember(Interval& i, const Access& x) const
+    MOEC_CPU_FN void remember(Interval& i, const Access& x) const
     {
         for (uint32_t k = 0; k < i.past.size();) {
             const Access& p = i.past[k];
@@ -271,7 +271,7 @@ private:
         i.past.push(x);
     }
 
-    [[noreturn]] __attribute__((noinline, cold)) void conflict(const Access& p, const char* verb, Space space,
+    [[noreturn]] __attribute__((cold)) MOEC_CPU_FN void conflict(const Access& p, const char* verb, Space space,
                                                               uint64_t begin, uint64_t end) const
     {
         bool same_core = p.core == c.id;
@@ -296,7 +296,7 @@ private:
                  p.kind == Kind::Read ? "reading" : "writing", advice.c_str()));
     }
 
-    [[noreturn]] __attribute__((noinline, cold)) void never_written(const Interval& i, Space space, uint64_t begin,
+    [[noreturn]] __attribute__((cold)) MOEC_CPU_FN void never_written(const Interval& i, Space space, uint64_t begin,
                                                                    uint64_t end) const
     {
         std::string origin = i.past.size() ? fmt("; its bytes come from %s, which had nothing valid to put there",

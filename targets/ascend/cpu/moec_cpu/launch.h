@@ -20,7 +20,7 @@ struct RegisterType {
     static inline const bool done = (kernel_types()[Tag::name()] = Tag::type, true);
 };
 
-inline const char* type_name(int type)
+MOEC_CPU_FN const char* type_name(int type)
 {
     static const char* names[] = {"AIV_ONLY", "AIC_ONLY", "MIX_AIV_1_0", "MIX_AIC_1_0", "MIX_AIC_1_1", "MIX_AIC_1_2"};
     return type >= 0 && type < 6 ? names[type] : "AIV_ONLY";
@@ -28,7 +28,7 @@ inline const char* type_name(int type)
 
 /// A kernel that declares no type starts as vector-only; the first sign of another kind restarts it before it has
 /// any effect.
-inline void suggest_type(int type)
+MOEC_CPU_FN void suggest_type(int type)
 {
     Launch* l = g_launch_now;
     if (!l || !l->provisional || l->type == type) return;
@@ -37,12 +37,12 @@ inline void suggest_type(int type)
     swapcontext(&me->context, &l->home);
 }
 
-inline void settle_type()
+MOEC_CPU_FN void settle_type()
 {
     if (g_launch_now) g_launch_now->provisional = false;
 }
 
-inline void make_fibers(Launch& l)
+MOEC_CPU_FN void make_fibers(Launch& l)
 {
     l.fibers.clear();
     int cubes = l.type == KERNEL_TYPE_AIV_ONLY || l.type == KERNEL_TYPE_MIX_AIV_1_0 ? 0 : 1;
@@ -69,7 +69,7 @@ inline void make_fibers(Launch& l)
     g_worlds.clear();
 }
 
-inline void launch(const char* name, uint32_t block_dim, int forced_type, std::function<void()> body, Site site)
+MOEC_CPU_FN void launch(const char* name, uint32_t block_dim, int forced_type, std::function<void()> body, Site site)
 {
     if (block_dim == 0 || block_dim > kMaxBlockDim) {
         refuse(site, fmt("launch of %s with blockDim %u", name, block_dim),

@@ -117,14 +117,14 @@ public:
     }
 
     void Init() {}
-    void Destroy(Site site = Site::here())
+    MOEC_CPU_FN void Destroy(Site site = Site::here())
     {
         Reset(site);
         if (owner_ && owner_->pipe == this) owner_->pipe = nullptr;
         owner_ = nullptr;
     }
     /// Waits for every tensor that was freed, forgets all buffers.
-    void Reset(Site site = Site::here())
+    MOEC_CPU_FN void Reset(Site site = Site::here())
     {
         using namespace moec_cpu;
         if (!owner_) return;
@@ -164,8 +164,8 @@ public:
     }
 
     /// Model only: remembers a block whose FreeTensor event is to be drained at Reset.
-    void note_freed(moec_cpu::Block* b) { freed_.push_back(b); }
-    void forget_freed(moec_cpu::Block* b)
+    MOEC_CPU_FN void note_freed(moec_cpu::Block* b) { freed_.push_back(b); }
+    MOEC_CPU_FN void forget_freed(moec_cpu::Block* b)
     {
         for (size_t i = 0; i < freed_.size(); ++i) {
             if (freed_[i] == b) freed_.erase(freed_.begin() + static_cast<long>(i--));
@@ -173,7 +173,7 @@ public:
     }
 
 private:
-    moec_cpu::Block take(TPosition pos, uint64_t len, Site site)
+    MOEC_CPU_FN moec_cpu::Block take(TPosition pos, uint64_t len, Site site)
     {
         using namespace moec_cpu;
         Space s = space_of(pos, site);
@@ -204,7 +204,7 @@ private:
 
 }  // namespace AscendC
 
-inline AscendC::TPipe* GetTPipePtr()
+MOEC_CPU_FN AscendC::TPipe* GetTPipePtr()
 {
     return moec_cpu::g_core ? moec_cpu::g_core->pipe : nullptr;
 }

@@ -7,6 +7,7 @@
 #include <exception>
 #include <string>
 #include <unistd.h>
+#include "moec_cpu/linkage.h"
 #include "moec_cpu/site.h"
 
 namespace moec_cpu {
@@ -22,7 +23,7 @@ struct Running {
 };
 inline Running g_running;
 
-__attribute__((format(printf, 1, 2))) inline std::string fmt(const char* format, ...)
+__attribute__((format(printf, 1, 2))) MOEC_CPU_FN std::string fmt(const char* format, ...)
 {
     char buffer[1024];
     va_list args;
@@ -32,7 +33,7 @@ __attribute__((format(printf, 1, 2))) inline std::string fmt(const char* format,
     return buffer;
 }
 
-[[noreturn]] __attribute__((noinline, cold)) inline void refuse(Site site, const std::string& what,
+[[noreturn]] __attribute__((cold)) MOEC_CPU_FN void refuse(Site site, const std::string& what,
                                                                const std::string& details)
 {
     std::fflush(stdout);
@@ -47,7 +48,7 @@ __attribute__((format(printf, 1, 2))) inline std::string fmt(const char* format,
     _exit(kRefusedExit);
 }
 
-inline void on_signal(int number, siginfo_t* info, void*)
+MOEC_CPU_FN void on_signal(int number, siginfo_t* info, void*)
 {
     if (number == SIGABRT) refuse(g_running.last, "assertion failed", "an assert() of the program does not hold; the last API call was here");
     if (number == SIGFPE) refuse(g_running.last, "integer division by zero", "check the divisor; the last API call was here");
@@ -57,12 +58,12 @@ inline void on_signal(int number, siginfo_t* info, void*)
                info->si_addr));
 }
 
-inline void on_terminate()
+MOEC_CPU_FN void on_terminate()
 {
     refuse(g_running.last, "uncaught C++ exception", "kernels and their host code must not throw; the last API call was here");
 }
 
-inline bool install_handlers()
+MOEC_CPU_FN bool install_handlers()
 {
     static char alternate[65536];
     stack_t stack{};

@@ -9,8 +9,8 @@ int64_t ScalarGetCountOfValue(uint64_t valueIn)
 {
     return countValue ? __builtin_popcountll(valueIn) : 64 - __builtin_popcountll(valueIn);
 }
-inline int64_t ScalarCountLeadingZero(uint64_t valueIn) { return valueIn ? __builtin_clzll(valueIn) : 64; }
-inline int64_t CountBitsCntSameAsSignBit(int64_t valueIn) { return __builtin_clrsbll(valueIn); }
+MOEC_CPU_FN int64_t ScalarCountLeadingZero(uint64_t valueIn) { return valueIn ? __builtin_clzll(valueIn) : 64; }
+MOEC_CPU_FN int64_t CountBitsCntSameAsSignBit(int64_t valueIn) { return __builtin_clrsbll(valueIn); }
 /// Position of the lowest bit equal to countValue, -1 when there is none.
 template <int countValue>
 int64_t ScalarGetSFFValue(uint64_t valueIn)

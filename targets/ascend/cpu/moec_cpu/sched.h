@@ -59,7 +59,7 @@ struct Launch {
 inline Launch* g_launch_now = nullptr;
 inline Fiber* g_fiber = nullptr;
 
-inline void enter(Fiber* f)
+MOEC_CPU_FN void enter(Fiber* f)
 {
     g_fiber = f;
     g_core = &f->core;
@@ -68,7 +68,7 @@ inline void enter(Fiber* f)
 }
 
 /// Gives the processor back until `ready` holds.
-inline void block_until(std::function<bool()> ready, const std::string& what, Site site)
+MOEC_CPU_FN void block_until(std::function<bool()> ready, const std::string& what, Site site)
 {
     if (ready()) return;
     Fiber* me = g_fiber;
@@ -79,7 +79,7 @@ inline void block_until(std::function<bool()> ready, const std::string& what, Si
 }
 
 /// What all pipes of the running core have done up to now, as a table over all cores.
-inline const World* publish(Core& c, const Clock& clock)
+MOEC_CPU_FN const World* publish(Core& c, const Clock& clock)
 {
     g_worlds.emplace_back();
     World& w = g_worlds.back();
@@ -93,7 +93,7 @@ inline const World* publish(Core& c, const Clock& clock)
 }
 
 /// All pipes of the core are drained and know of each other.
-inline void drain(Core& c)
+MOEC_CPU_FN void drain(Core& c)
 {
     Clock all;
     for (int p = 0; p < kPipes; ++p) {
@@ -103,9 +103,9 @@ inline void drain(Core& c)
     for (int p = 0; p < kPipes; ++p) c.clock[p] = all;
 }
 
-inline void check_core_end(Core& c);
+MOEC_CPU_FN void check_core_end(Core& c);
 
-inline void fiber_main()
+MOEC_CPU_FN void fiber_main()
 {
     Fiber* me = g_fiber;
     g_launch_now->body();
@@ -116,7 +116,7 @@ inline void fiber_main()
     swapcontext(&me->context, &g_launch_now->home);
 }
 
-inline void start_fiber(Fiber& f)
+MOEC_CPU_FN void start_fiber(Fiber& f)
 {
     f.stack = mmap(nullptr, kStack + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (f.stack == MAP_FAILED) refuse({"?", 0}, "out of memory", "no room for the stack of a core");
@@ -129,7 +129,7 @@ inline void start_fiber(Fiber& f)
     f.started = true;
 }
 
-inline void resume(Fiber& f)
+MOEC_CPU_FN void resume(Fiber& f)
 {
     f.blocked_on = nullptr;
     if (!f.started) start_fiber(f);
@@ -143,7 +143,7 @@ inline void resume(Fiber& f)
     }
 }
 
-inline uint64_t next_random(uint64_t& state)
+MOEC_CPU_FN uint64_t next_random(uint64_t& state)
 {
     state += 0x9e3779b97f4a7c15ULL;
     uint64_t z = state;
@@ -152,7 +152,7 @@ inline uint64_t next_random(uint64_t& state)
     return z ^ (z >> 31);
 }
 
-[[noreturn]] inline void refuse_deadlock(Launch& l)
+[[noreturn]] MOEC_CPU_FN void refuse_deadlock(Launch& l)
 {
     std::string who;
     int shown = 0;
@@ -172,7 +172,7 @@ inline uint64_t next_random(uint64_t& state)
 }
 
 /// Runs all cores of a launch; returns early when the kernel's type turned out to be another one.
-inline void run_fibers(Launch& l)
+MOEC_CPU_FN void run_fibers(Launch& l)
 {
     std::vector<size_t> order(l.fibers.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = g_config.reverse ? order.size() - 1 - i : i;

@@ -31,7 +31,7 @@ public:
     uint32_t size() const { return n_; }
     Access& operator[](uint32_t i) { return i < kInline ? a_[i] : (*more_)[i - kInline]; }
     const Access& operator[](uint32_t i) const { return i < kInline ? a_[i] : (*more_)[i - kInline]; }
-    void push(const Access& x)
+    MOEC_CPU_FN void push(const Access& x)
     {
         if (n_ < kInline) {
             a_[n_++] = x;
@@ -41,7 +41,7 @@ public:
         more_->push_back(x);
         ++n_;
     }
-    void remove(uint32_t i)
+    MOEC_CPU_FN void remove(uint32_t i)
     {
         (*this)[i] = (*this)[n_ - 1];
         if (n_ > kInline) more_->pop_back();
@@ -56,7 +56,7 @@ public:
 
 private:
     static constexpr uint32_t kInline = 3;
-    void assign(const AccessList& o)
+    MOEC_CPU_FN void assign(const AccessList& o)
     {
         n_ = o.n_;
         for (uint32_t i = 0; i < kInline; ++i) a_[i] = o.a_[i];
@@ -80,7 +80,7 @@ public:
     void clear() { map_.clear(); }
 
     /// Cuts so that no interval crosses `at`.
-    Map::iterator split(uint64_t at)
+    MOEC_CPU_FN Map::iterator split(uint64_t at)
     {
         auto it = map_.upper_bound(at);
         if (it == map_.begin()) return it;
@@ -108,7 +108,7 @@ public:
     }
 
     /// Replaces [a, b) by one interval.
-    void replace(uint64_t a, uint64_t b, const Access& by, bool written)
+    MOEC_CPU_FN void replace(uint64_t a, uint64_t b, const Access& by, bool written)
     {
         auto it = split(a);
         if (it != map_.end() && it->first == a && it->second.end == b) {

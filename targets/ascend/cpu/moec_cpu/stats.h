@@ -24,7 +24,7 @@ struct LaunchStats {
 inline std::vector<LaunchStats> g_stats;
 inline std::map<std::pair<uint8_t, const char*>, Count*> g_stat_slots;  // of the running launch
 
-inline Count& stat_slot(uint8_t pipe, const char* op)
+MOEC_CPU_FN Count& stat_slot(uint8_t pipe, const char* op)
 {
     Count*& slot = g_stat_slots[{pipe, op}];
     if (!slot) slot = &g_stats.back().counts[{pipe, op}];
@@ -32,7 +32,7 @@ inline Count& stat_slot(uint8_t pipe, const char* op)
 }
 
 /// Writes the JSON file; called after every launch, so that a later refusal keeps what ran before.
-inline void write_stats()
+MOEC_CPU_FN void write_stats()
 {
     if (g_config.stats.empty()) return;
     std::FILE* f = std::fopen(g_config.stats.c_str(), "w");

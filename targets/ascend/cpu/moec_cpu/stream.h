@@ -26,9 +26,9 @@ struct HostEvent {
 inline Stream g_default_stream;
 inline std::vector<std::unique_ptr<Stream>> g_streams;
 
-inline Stream& stream_of(void* handle) { return handle ? *static_cast<Stream*>(handle) : g_default_stream; }
+MOEC_CPU_FN Stream& stream_of(void* handle) { return handle ? *static_cast<Stream*>(handle) : g_default_stream; }
 
-inline bool known_stream(void* handle)
+MOEC_CPU_FN bool known_stream(void* handle)
 {
     if (!handle) return true;
     for (auto& s : g_streams) {
@@ -37,7 +37,7 @@ inline bool known_stream(void* handle)
     return false;
 }
 
-inline void run_stream(Stream& s)
+MOEC_CPU_FN void run_stream(Stream& s)
 {
     while (!s.tasks.empty()) {
         Task t = std::move(s.tasks.front());
@@ -46,14 +46,14 @@ inline void run_stream(Stream& s)
     }
 }
 
-inline void run_all_streams()
+MOEC_CPU_FN void run_all_streams()
 {
     run_stream(g_default_stream);
     for (auto& s : g_streams) run_stream(*s);
 }
 
 /// The first waiting task that was given an address inside this buffer.
-inline const Task* pending_on(const Allocation& a)
+MOEC_CPU_FN const Task* pending_on(const Allocation& a)
 {
     auto scan = [&](Stream& s) -> const Task* {
         for (const Task& t : s.tasks) {

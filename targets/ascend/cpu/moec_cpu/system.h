@@ -36,7 +36,7 @@
 
 namespace moec_cpu {
 
-inline bool core_is(bool aic)
+MOEC_CPU_FN bool core_is(bool aic)
 {
     suggest_type(KERNEL_TYPE_MIX_AIC_1_2);  // a kernel that asks and declares no type runs as a mixed one
     return g_core && g_core->aic == aic;
@@ -77,41 +77,41 @@ using IsSameType = std::is_same<T, U>;
 template <typename T>
 using PrimT = T;
 
-inline int64_t GetBlockIdx(Site site = Site::here()) { return moec_cpu::core(site).block; }
-inline int64_t GetBlockNum(Site site = Site::here())
+MOEC_CPU_FN int64_t GetBlockIdx(Site site = Site::here()) { return moec_cpu::core(site).block; }
+MOEC_CPU_FN int64_t GetBlockNum(Site site = Site::here())
 {
     moec_cpu::core(site);
     return moec_cpu::g_launch_now->block_dim;
 }
-inline int64_t GetSubBlockIdx(Site site = Site::here()) { return moec_cpu::core(site).sub; }
-inline int64_t GetSubBlockNum(Site site = Site::here())
+MOEC_CPU_FN int64_t GetSubBlockIdx(Site site = Site::here()) { return moec_cpu::core(site).sub; }
+MOEC_CPU_FN int64_t GetSubBlockNum(Site site = Site::here())
 {
     return moec_cpu::core(site).mix ? moec_cpu::g_launch_now->ratio : 1;
 }
-inline int64_t GetTaskRation(Site site = Site::here())
+MOEC_CPU_FN int64_t GetTaskRation(Site site = Site::here())
 {
     moec_cpu::Core& c = moec_cpu::core(site);
     return c.mix && !c.aic ? moec_cpu::g_launch_now->ratio : 1;
 }
-inline int64_t GetTaskRatio(Site site = Site::here()) { return GetTaskRation(site); }
+MOEC_CPU_FN int64_t GetTaskRatio(Site site = Site::here()) { return GetTaskRation(site); }
 inline constexpr int16_t GetDataBlockSizeInBytes() { return ONE_BLK_SIZE; }
-inline int64_t GetSystemCycle(Site site = Site::here())
+MOEC_CPU_FN int64_t GetSystemCycle(Site site = Site::here())
 {
     moec_cpu::Core& c = moec_cpu::core(site);
     uint64_t n = 0;
     for (uint32_t t : c.now) n += t;
     return static_cast<int64_t>(n);
 }
-inline int64_t GetProgramCounter() { return 0; }
-inline void Trap(Site site = Site::here()) { moec_cpu::refuse(site, "Trap", "the kernel called Trap()"); }
-inline void ICachePreLoad(const int64_t) {}
-inline int64_t GetICachePreloadStatus() { return 0; }
+MOEC_CPU_FN int64_t GetProgramCounter() { return 0; }
+MOEC_CPU_FN void Trap(Site site = Site::here()) { moec_cpu::refuse(site, "Trap", "the kernel called Trap()"); }
+MOEC_CPU_FN void ICachePreLoad(const int64_t) {}
+MOEC_CPU_FN int64_t GetICachePreloadStatus() { return 0; }
 template <typename T>
 void DataCachePreload(const GlobalTensor<uint64_t>&, const T)
 {
 }
 
-inline void InitSocState(Site site = Site::here()) { moec_cpu::core(site); }
+MOEC_CPU_FN void InitSocState(Site site = Site::here()) { moec_cpu::core(site); }
 
 /// Hands out the addresses of one memory from 0 up, 32-byte aligned (newer CANN; static tensors without TPipe).
 template <Hardware hardware>
@@ -165,8 +165,8 @@ private:
 };
 
 /// bf16 has no arithmetic: these are the scalar conversions.
-inline float ToFloat(const bfloat16_t& value) { return static_cast<float>(value); }
-inline bfloat16_t ToBfloat16(const float& value) { return bfloat16_t(value); }
+MOEC_CPU_FN float ToFloat(const bfloat16_t& value) { return static_cast<float>(value); }
+MOEC_CPU_FN bfloat16_t ToBfloat16(const float& value) { return bfloat16_t(value); }
 
 template <typename U>
 U CeilDivision(U a, U b)

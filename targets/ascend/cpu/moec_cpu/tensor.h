@@ -4,7 +4,7 @@
 
 namespace moec_cpu {
 
-inline Space space_of(AscendC::TPosition p, Site site)
+MOEC_CPU_FN Space space_of(AscendC::TPosition p, Site site)
 {
     using P = AscendC::TPosition;
     switch (p) {
@@ -19,10 +19,10 @@ inline Space space_of(AscendC::TPosition p, Site site)
     }
 }
 
-inline uint32_t round_up32(uint64_t bytes) { return static_cast<uint32_t>((bytes + 31) / 32 * 32); }
+MOEC_CPU_FN uint32_t round_up32(uint64_t bytes) { return static_cast<uint32_t>((bytes + 31) / 32 * 32); }
 
 /// What a mask of kind `bound` takes off the end of a local buffer.
-inline uint32_t bound_cut(Site site) { return masked("bound", site) ? 32u : 0u; }
+MOEC_CPU_FN uint32_t bound_cut(Site site) { return masked("bound", site) ? 32u : 0u; }
 
 template <typename T>
 inline T load(const uint8_t* p)

@@ -6,7 +6,7 @@ namespace moec_cpu {
 
 using AscendC::RoundMode;
 
-inline Round round_of(RoundMode m)
+MOEC_CPU_FN Round round_of(RoundMode m)
 {
     switch (m) {
         case RoundMode::CAST_FLOOR: return Round::Floor;
@@ -18,7 +18,7 @@ inline Round round_of(RoundMode m)
     }
 }
 
-inline double round_double(double v, Round r)
+MOEC_CPU_FN double round_double(double v, Round r)
 {
     switch (r) {
         case Round::Floor: return std::floor(v);
@@ -42,7 +42,7 @@ I to_integer(double v, Round r)
 }
 
 /// 64-bit integer to float with a direction: through a correctly rounded neighbour.
-inline float int64_to_float(int64_t v, Round r)
+MOEC_CPU_FN float int64_to_float(int64_t v, Round r)
 {
     float f = static_cast<float>(v);  // to nearest even
     long double exact = static_cast<long double>(v), got = static_cast<long double>(f);
@@ -172,6 +172,6 @@ void Cast(const LocalTensor<T1>& dst, const LocalTensor<T2>& src, const RoundMod
                            UnaryRepeatParams(1, 1, static_cast<uint8_t>(lanes * sizeof(T1) / 32), static_cast<uint8_t>(lanes * sizeof(T2) / 32)));
 }
 
-inline void SetDeqScale(half scale, Site site = Site::here()) { moec_cpu::core(site).deq_scale = scale; }
+MOEC_CPU_FN void SetDeqScale(half scale, Site site = Site::here()) { moec_cpu::core(site).deq_scale = scale; }
 
 }  // namespace AscendC

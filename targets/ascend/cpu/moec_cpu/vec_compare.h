@@ -45,7 +45,7 @@ void write_bits(Instr& in, const LocalRef& dst, uint32_t repeats, Bit bit)
     }
 }
 
-inline Work whole_repeats(uint32_t repeats, uint32_t lanes)
+MOEC_CPU_FN Work whole_repeats(uint32_t repeats, uint32_t lanes)
 {
     return counted(static_cast<uint64_t>(repeats) * lanes, lanes);
 }

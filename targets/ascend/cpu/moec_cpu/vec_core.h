@@ -49,7 +49,7 @@ struct Work {
     uint64_t elements() const { return total ? total : static_cast<uint64_t>(lanes) * repeats; }
 };
 
-inline Work counted(uint64_t n, uint32_t lanes)
+MOEC_CPU_FN Work counted(uint64_t n, uint32_t lanes)
 {
     Work w;
     w.lanes = lanes;
@@ -58,21 +58,21 @@ inline Work counted(uint64_t n, uint32_t lanes)
     return w;
 }
 
-inline void reset_mask(Core& c)
+MOEC_CPU_FN void reset_mask(Core& c)
 {
     c.mask_low = c.mask_high = ~0ULL;
     c.mask_counter = false;
 }
 
 /// The count form: counter mode for one instruction, the mask register is full afterwards.
-inline Work count_work(Instr& in, int64_t n, uint32_t lanes)
+MOEC_CPU_FN Work count_work(Instr& in, int64_t n, uint32_t lanes)
 {
     in.require(n >= 0, "negative count", fmt("count %lld", static_cast<long long>(n)));
     reset_mask(in.c);
     return counted(static_cast<uint64_t>(n), lanes);
 }
 
-inline Work register_work(Instr& in, uint32_t repeats, uint32_t lanes)
+MOEC_CPU_FN Work register_work(Instr& in, uint32_t repeats, uint32_t lanes)
 {
     Core& c = in.c;
     if (c.mask_counter) return counted(c.mask_low, lanes);
@@ -84,7 +84,7 @@ inline Work register_work(Instr& in, uint32_t repeats, uint32_t lanes)
     return w;
 }
 
-inline Work mask_work(Instr& in, uint64_t mask, uint32_t repeats, uint32_t lanes, bool set)
+MOEC_CPU_FN Work mask_work(Instr& in, uint64_t mask, uint32_t repeats, uint32_t lanes, bool set)
 {
     if (!set) return register_work(in, repeats, lanes);
     if (in.c.mask_counter) {
@@ -99,7 +99,7 @@ inline Work mask_work(Instr& in, uint64_t mask, uint32_t repeats, uint32_t lanes
     return register_work(in, repeats, lanes);
 }
 
-inline Work bits_work(Instr& in, const uint64_t* mask, uint32_t repeats, uint32_t lanes, bool set)
+MOEC_CPU_FN Work bits_work(Instr& in, const uint64_t* mask, uint32_t repeats, uint32_t lanes, bool set)
 {
     if (!set) return register_work(in, repeats, lanes);
     if (in.c.mask_counter) return mask_work(in, mask[0], repeats, lanes, true);
@@ -111,10 +111,10 @@ inline Work bits_work(Instr& in, const uint64_t* mask, uint32_t repeats, uint32_
     return register_work(in, repeats, lanes);
 }
 
-inline bool dense(const Operand& o, const Work& w) { return o.block == 1 && o.repeat * 32 == w.lanes * o.size; }
+MOEC_CPU_FN bool dense(const Operand& o, const Work& w) { return o.block == 1 && o.repeat * 32 == w.lanes * o.size; }
 
 /// Byte ranges of one operand over one repeat.
-inline void repeat_spans(const Operand& o, const Work& w, uint32_t r, Spans& out)
+MOEC_CPU_FN void repeat_spans(const Operand& o, const Work& w, uint32_t r, Spans& out)
 {
     int first = w.prefix(r);
     if (first >= 0 && o.block == 1) {
@@ -126,7 +126,7 @@ inline void repeat_spans(const Operand& o, const Work& w, uint32_t r, Spans& out
     }
 }
 
-inline void operand_spans(const Operand& o, const Work& w, Spans& out)
+MOEC_CPU_FN void operand_spans(const Operand& o, const Work& w, Spans& out)
 {
     if (w.full() && dense(o, w)) {
         out.add(o.ref.addr, w.elements() * o.size);
@@ -136,7 +136,7 @@ inline void operand_spans(const Operand& o, const Work& w, Spans& out)
     for (uint32_t r = 0; r < repeats; ++r) repeat_spans(o, w, r, out);
 }
 
-inline bool touch(const std::vector<Span>& a, const std::vector<Span>& b)
+MOEC_CPU_FN bool touch(const std::vector<Span>& a, const std::vector<Span>& b)
 {
     for (const Span& x : a) {
         for (const Span& y : b) {
@@ -147,7 +147,7 @@ inline bool touch(const std::vector<Span>& a, const std::vector<Span>& b)
 }
 
 /// The vendor's overlap rule: inside a repeat identical or apart; what a repeat wrote, no later repeat reads.
-inline void check_overlap(Instr& in, const Operand& dst, const Operand& src, const Work& w, bool may_accumulate)
+MOEC_CPU_FN void check_overlap(Instr& in, const Operand& dst, const Operand& src, const Work& w, bool may_accumulate)
 {
     if (dst.ref.space != src.ref.space) return;
     bool same = dst.ref.addr == src.ref.addr && dst.size == src.size && dst.block == src.block;
@@ -174,14 +174,14 @@ inline void check_overlap(Instr& in, const Operand& dst, const Operand& src, con
     }
 }
 
-inline void check_operand(Instr& in, const Operand& o)
+MOEC_CPU_FN void check_operand(Instr& in, const Operand& o)
 {
     in.require(o.ref.space == UB, "operand in the wrong memory",
                fmt("%s lies in %s; vector instructions work on UB", o.name, space_info(o.ref.space).name));
     in.align(o.ref, o.name);
 }
 
-inline void read_operand(Instr& in, const Operand& o, const Work& w)
+MOEC_CPU_FN void read_operand(Instr& in, const Operand& o, const Work& w)
 {
     check_operand(in, o);
     Spans s;
@@ -189,7 +189,7 @@ inline void read_operand(Instr& in, const Operand& o, const Work& w)
     for (const Span& x : s.v) in.read(o.ref, x.begin, x.end);
 }
 
-inline void write_operand(Instr& in, const Operand& o, const Work& w)
+MOEC_CPU_FN void write_operand(Instr& in, const Operand& o, const Work& w)
 {
     check_operand(in, o);
     Spans s;
@@ -274,9 +274,9 @@ namespace AscendC {
 constexpr uint64_t MASK_PLACEHOLDER = 0;
 inline uint64_t MASK_PLACEHOLDER_LIST[2] = {0, 0};
 
-inline void SetMaskCount(Site site = Site::here()) { moec_cpu::core(site).mask_counter = true; }
-inline void SetMaskNorm(Site site = Site::here()) { moec_cpu::core(site).mask_counter = false; }
-inline void ResetMask(Site site = Site::here())
+MOEC_CPU_FN void SetMaskCount(Site site = Site::here()) { moec_cpu::core(site).mask_counter = true; }
+MOEC_CPU_FN void SetMaskNorm(Site site = Site::here()) { moec_cpu::core(site).mask_counter = false; }
+MOEC_CPU_FN void ResetMask(Site site = Site::here())
 {
     moec_cpu::Core& c = moec_cpu::core(site);
     c.mask_low = c.mask_high = ~0ULL;

@@ -33,7 +33,7 @@ template <typename T>
 constexpr bool kGatherType = one_of<T, half, bfloat16_t, float, int16_t, uint16_t, int32_t, uint32_t>;
 
 /// The built-in patterns: 1 and 2 keep every other element, 3..6 one of four, 7 all.
-inline bool pattern_keeps(uint8_t pattern, uint64_t index)
+MOEC_CPU_FN bool pattern_keeps(uint8_t pattern, uint64_t index)
 {
     if (pattern == 7) return true;
     if (pattern <= 2) return index % 2 == pattern - 1u;
@@ -166,6 +166,6 @@ void GatherMask(const LocalTensor<T>& dst, const LocalTensor<T>& src0, const uin
     gather_mask<T>(in, dst, src0, reduceMode, mask, params, rsvdCnt, [&](uint32_t, uint32_t i) { return pattern_keeps(src1Pattern, i); });
 }
 
-inline int64_t GetGatherMaskRemainCount(Site site = Site::here()) { return static_cast<int64_t>(moec_cpu::core(site).gather_kept); }
+MOEC_CPU_FN int64_t GetGatherMaskRemainCount(Site site = Site::here()) { return static_cast<int64_t>(moec_cpu::core(site).gather_kept); }
 
 }  // namespace AscendC

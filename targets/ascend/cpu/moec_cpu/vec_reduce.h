@@ -28,14 +28,14 @@ struct ReduceShape {
     int32_t repeats, dst_repeat, src_block, src_repeat;
 };
 
-inline void check_reduce(Instr& in, const ReduceShape& s)
+MOEC_CPU_FN void check_reduce(Instr& in, const ReduceShape& s)
 {
     in.require(s.repeats >= 0 && s.repeats <= 255, "repeat out of range", fmt("repeat %d: 0..255", s.repeats));
     in.require(s.dst_repeat >= 0 && s.dst_repeat <= 65535 && s.src_block >= 0 && s.src_block <= 65535 && s.src_repeat >= 0 && s.src_repeat <= 65535,
                "stride out of range", "dstRepStride, srcBlkStride and srcRepStride are 16-bit unsigned");
 }
 
-inline Work reduce_mask(Instr& in, const uint64_t* bits, int32_t mask, int32_t repeats, uint32_t lanes, bool set)
+MOEC_CPU_FN Work reduce_mask(Instr& in, const uint64_t* bits, int32_t mask, int32_t repeats, uint32_t lanes, bool set)
 {
     uint32_t n = static_cast<uint32_t>(repeats);
     if (bits) return bits_work(in, bits, n, lanes, set);

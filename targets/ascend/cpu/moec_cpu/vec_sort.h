@@ -184,7 +184,7 @@ void MrgSort(const LocalTensor<T>& dst, const MrgSortSrcList<T>& sortList, const
     moec_cpu::mrg_sort<T>(in, dst.ref(), lists, elementCountList, isExhaustedSuspension, validBit, static_cast<uint32_t>(repeatTimes), sortedNum);
 }
 
-inline void GetMrgSortResult(uint16_t& list1, uint16_t& list2, uint16_t& list3, uint16_t& list4, Site site = Site::here())
+MOEC_CPU_FN void GetMrgSortResult(uint16_t& list1, uint16_t& list2, uint16_t& list3, uint16_t& list4, Site site = Site::here())
 {
     uint64_t v = moec_cpu::core(site).sort_counts;
     list1 = static_cast<uint16_t>(v);
