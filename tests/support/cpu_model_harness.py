@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +25,23 @@ REFUSED = 86
 
 
 def compile_command(sources: list[Path], output: Path, *options: str, include: Path = MODEL) -> list[str]:
-    return ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", *options, "-I", str(include),
-            *(str(s) for s in sources), "-o", str(output)]
+    return [
+        "g++",
+        "-std=c++17",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        *options,
+        "-I",
+        str(include),
+        *(str(s) for s in sources),
+        "-o",
+        str(output),
+    ]
 
 
-@lru_cache(maxsize=None)
+@cache
 def linked() -> tuple[Path, Path]:
     """Headers that only declare, and the object of the model: programs build in half the time."""
     folder = store() / f"linked_{model_hash()[:16]}"
@@ -52,7 +64,7 @@ def store() -> Path:
     return folder
 
 
-@lru_cache(maxsize=None)
+@cache
 def model_hash() -> str:
     h = hashlib.sha256()
     for p in sorted([*MODEL.rglob("*.h"), *MODEL.rglob("*.cpp"), PROGRAMS / "harness.h"]):
@@ -67,7 +79,7 @@ def build(program: str) -> Path:
     return out
 
 
-@lru_cache(maxsize=None)
+@cache
 def _build(program: str) -> tuple[Path, str]:
     source = PROGRAMS / f"{program}.cpp"
     key = hashlib.sha256(model_hash().encode() + source.read_bytes() + str(source).encode()).hexdigest()[:16]
@@ -76,20 +88,31 @@ def _build(program: str) -> tuple[Path, str]:
     if not out.exists():
         fresh = folder / f"{program}_{key}.{os.getpid()}"
         headers, runtime = linked()
-        done = subprocess.run(compile_command([source, runtime], fresh, include=headers), capture_output=True, text=True)
+        done = subprocess.run(
+            compile_command([source, runtime], fresh, include=headers), capture_output=True, text=True
+        )
         if done.returncode:
             return out, done.stderr
         fresh.replace(out)
     return out, ""
 
 
-def execute(program: str, case: str, data: bytes = b"", env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+def execute(
+    program: str, case: str, data: bytes = b"", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs one case with ``data`` as its input buffer; variables of the model come from ``env`` only."""
     full = {k: v for k, v in os.environ.items() if not k.startswith("MOEC_CPU_")}
     full.update(env or {})
     return subprocess.run([str(build(program)), case], input=data, capture_output=True, env=full, timeout=60)
 
 
-def run(program: str, case: str, *arrays: np.ndarray, dtype: np.dtype | type = np.float32, env: Mapping[str, str] | None = None) -> np.ndarray:
+def run(
+    program: str,
+    case: str,
+    *arrays: np.ndarray,
+    dtype: np.dtype | type = np.float32,
+    env: Mapping[str, str] | None = None,
+) -> np.ndarray:
     """Output of one case as a flat array; inputs lie one after another in the input buffer."""
     done = execute(program, case, b"".join(np.ascontiguousarray(a).tobytes() for a in arrays), env)
     assert done.returncode == 0, done.stderr.decode()

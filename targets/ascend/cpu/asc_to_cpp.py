@@ -12,7 +12,9 @@ import argparse
 import re
 from pathlib import Path
 
-QUALIFIER = r"(?:__global__|__aicore__|__vector__|__cube__|__mix__\s*\(\s*\d\s*,\s*\d\s*\)|extern\s+\"C\"|inline|static|void)"
+QUALIFIER = (
+    r"(?:__global__|__aicore__|__vector__|__cube__|__mix__\s*\(\s*\d\s*,\s*\d\s*\)|extern\s+\"C\"|inline|static|void)"
+)
 KERNEL = re.compile(rf"((?:{QUALIFIER}\s+)*__global__\s+(?:{QUALIFIER}\s+)*)(\w+)\s*\(")
 LAUNCH = re.compile(r"([A-Za-z_][\w:]*)((?:<[^<>;]*(?:<[^<>;]*>[^<>;]*)*>)?)\s*<<<(.*?)>>>\s*\(", re.DOTALL)
 TYPES = {(0, 1): "MIX_AIV_1_0", (1, 0): "MIX_AIC_1_0", (1, 1): "MIX_AIC_1_1", (1, 2): "MIX_AIC_1_2"}

@@ -90,5 +90,7 @@ def test_ways_out_of_l0c() -> None:
     assert np.array_equal(raw[2048:3072].view(np.uint16).reshape(2, 16, 16), bf16(strips))
     f = raw[4096:].view(np.float32)
     assert np.array_equal(f[:512].reshape(2, 16, 16), strips)  # float keeps blocks of 16 columns ...
-    assert np.array_equal(f[512:1024].reshape(4, 16, 8), np.stack([c[:, 8 * i : 8 * i + 8] for i in range(4)]))  # ... 8 when split
+    assert np.array_equal(
+        f[512:1024].reshape(4, 16, 8), np.stack([c[:, 8 * i : 8 * i + 8] for i in range(4)])
+    )  # ... 8 when split
     assert np.array_equal(f[1024:1536].reshape(2, 16, 16), strips)  # two matrices of 16 x 16, written as rows

@@ -41,7 +41,11 @@ def line_file() -> str:
 
 @pytest.mark.parametrize(
     ("case", "pattern"),
-    [("after_free", "use of freed global memory"), ("host_pointer", "outside any allocation"), ("pinned_pointer", "host memory in a kernel")],
+    [
+        ("after_free", "use of freed global memory"),
+        ("host_pointer", "outside any allocation"),
+        ("pinned_pointer", "host memory in a kernel"),
+    ],
 )
 def test_kernel_sees_bad_pointers(case: str, pattern: str) -> None:
     message = refusal("host", case)
@@ -80,10 +84,15 @@ def test_separate_files_and_generated_launch_headers(tmp_path: Path) -> None:
     """Kernel and host in files of their own, the host with CANN's include; launch_headers.py writes that header."""
     (tmp_path / "k.cpp").write_text(KERNEL)
     (tmp_path / "main.cpp").write_text(HOST)
-    made = subprocess.run(["python3", str(MODEL / "launch_headers.py"), str(tmp_path / "k.cpp"), "-o", str(tmp_path / "gen")],
-                          capture_output=True, text=True)
+    made = subprocess.run(
+        ["python3", str(MODEL / "launch_headers.py"), str(tmp_path / "k.cpp"), "-o", str(tmp_path / "gen")],
+        capture_output=True,
+        text=True,
+    )
     assert made.returncode == 0 and made.stdout.split() == ["aclrtlaunch_fill.h"], made.stderr
-    command = compile_command([tmp_path / "k.cpp", tmp_path / "main.cpp"], tmp_path / "run", "-I", str(tmp_path / "gen"))
+    command = compile_command(
+        [tmp_path / "k.cpp", tmp_path / "main.cpp"], tmp_path / "run", "-I", str(tmp_path / "gen")
+    )
     built = subprocess.run(command, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     assert subprocess.run([tmp_path / "run"], capture_output=True, text=True).stdout == "7 7"
@@ -108,8 +117,10 @@ def test_types_that_the_chip_lacks_do_not_compile(tmp_path: Path) -> None:
     lines = "\n".join(BAD_TYPES)
     (tmp_path / "bad.cpp").write_text(
         '#include "kernel_operator.h"\nusing namespace AscendC;\nvoid bad() {\n'
-        "LocalTensor<bfloat16_t> b; LocalTensor<uint32_t> u; LocalTensor<int32_t> i; LocalTensor<float> f; LocalTensor<half> h; LocalTensor<uint8_t> m;\n"
-        f"{lines}\n}}\n")
+        "LocalTensor<bfloat16_t> b; LocalTensor<uint32_t> u; LocalTensor<int32_t> i;\n"
+        "LocalTensor<float> f; LocalTensor<half> h; LocalTensor<uint8_t> m;\n"
+        f"{lines}\n}}\n"
+    )
     command = ["g++", "-std=c++17", "-fsyntax-only", "-I", str(MODEL), str(tmp_path / "bad.cpp")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0

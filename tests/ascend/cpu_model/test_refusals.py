@@ -105,7 +105,13 @@ def test_cube_refusal(case: str) -> None:
 
 
 def test_small_mmads_need_a_barrier_when_strict() -> None:
-    check("refusals_cube", "small_mmad_barrier", "missing barrier .*PIPE_M", np.zeros(1024, np.float16), MOEC_CPU_STRICT="1")
+    check(
+        "refusals_cube",
+        "small_mmad_barrier",
+        "missing barrier .*PIPE_M",
+        np.zeros(1024, np.float16),
+        MOEC_CPU_STRICT="1",
+    )
 
 
 def test_endless_loop_is_refused_only_when_asked() -> None:
@@ -113,8 +119,14 @@ def test_endless_loop_is_refused_only_when_asked() -> None:
     assert "endless loop" in message
 
 
-@pytest.mark.parametrize(("case", "pattern"), [("raw_pointer", "invalid memory access .*0x8"), ("divide_by_zero", "division by zero"),
-                                               ("exception", r"uncaught C\+\+ exception")])
+@pytest.mark.parametrize(
+    ("case", "pattern"),
+    [
+        ("raw_pointer", "invalid memory access .*0x8"),
+        ("divide_by_zero", "division by zero"),
+        ("exception", r"uncaught C\+\+ exception"),
+    ],
+)
 def test_crashes_end_as_refusals(case: str, pattern: str) -> None:
     message = refusal("refusals", case, np.zeros(8, np.float32))
     assert re.search(pattern, message) and f"in kernel {case} at " in message

@@ -31,7 +31,11 @@ def test_unmasked_tiles_are_right() -> None:
         ("set", "set free", "wait without set .*V_MTE2 id 0"),
         ("set", "set data", "wait without set .*MTE2_V id 0"),
         ("wait", "wait data", r"unsynchronised pipes .*Adds: reads .*DataCopy at .*MTE2_V"),
-        ("wait", "wait free", r"unsynchronised pipes .*DataCopy: writes .*reading|unsynchronised pipes .*DataCopy: writes .*writing"),
+        (
+            "wait",
+            "wait free",
+            r"unsynchronised pipes .*DataCopy: writes .*reading|unsynchronised pipes .*DataCopy: writes .*writing",
+        ),
         ("wait", "wait out", r"unsynchronised pipes .*Muls: writes .*DataCopy at .* may still be reading.*MTE3_V"),
         ("wait", "wait result", r"unsynchronised pipes .*DataCopy: reads .*Muls at .*V_MTE3"),
         ("bound", "init", "outside the buffer"),
@@ -108,7 +112,11 @@ def test_orders_change_nothing(order: str) -> None:
 
 def test_races() -> None:
     message = refusal("sync", "racing_cores", TILES[:8])
-    assert "unsynchronised cores" in message and f"sync.cpp:{line_of('sync', 'racing')}" in message and "on core 0" in message
+    assert (
+        "unsynchronised cores" in message
+        and f"sync.cpp:{line_of('sync', 'racing')}" in message
+        and "on core 0" in message
+    )
     message = refusal("sync", "through_memory", TILES[:8])
     assert "MTE3_MTE2" in message and f"sync.cpp:{line_of('sync', 'back')}" in message
     message = refusal("sync", "scalar_read", TILES[:8])

@@ -99,8 +99,13 @@ def test_fused_forms() -> None:
 def grid_round(x: np.ndarray, step: np.ndarray, mode: str) -> np.ndarray:
     """x rounded to a multiple of step, in double: step is a power of two, so the quotient is exact."""
     q = x.astype(np.float64) / step
-    n = {"rint": np.rint(q), "floor": np.floor(q), "ceil": np.ceil(q), "trunc": np.trunc(q),
-         "round": np.sign(q) * np.floor(np.abs(q) + 0.5)}.get(mode)
+    n = {
+        "rint": np.rint(q),
+        "floor": np.floor(q),
+        "ceil": np.ceil(q),
+        "trunc": np.trunc(q),
+        "round": np.sign(q) * np.floor(np.abs(q) + 0.5),
+    }.get(mode)
     if n is None:  # odd: truncate, then set the last bit when anything was lost
         t = np.trunc(q)
         n = np.where((q != t) & (np.abs(t) % 2 == 0), t + np.sign(q), t)
