@@ -158,8 +158,9 @@ def table_of(first: Sequence[Element], second: Sequence[Element], axes: int, sig
     if len(total) != 1:
         return None
     negative = total == {-1}
-    if back[:half] == back[half:]:
-        runs = _run(here[:half]) if here[:half] == here[half:] else _run(back[:half])
+    places = [e._replace(sign=1) for e in back]
+    if places[:half] == places[half:]:
+        runs = _run(here[:half]) if here[:half] == here[half:] and not negative else _run(places[:half])
         if runs is not None:
             return Table((runs,), negative)
     for elements in (here, back):
