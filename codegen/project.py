@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 
 from moec.codegen.cpp import HELPERS, CppPrinter
 from moec.codegen.dims import scalar_of
@@ -18,6 +17,7 @@ from moec.codegen.emit import Source, emit_kernel
 from moec.codegen.kernel_ir import Kernel
 from moec.codegen.lower.base import identifier
 from moec.codegen.program import Launch, Memset, Program, Tensor
+from moec.ir.stream import write_elements
 from moec.ir.symbol import Dim, substitute, sym
 
 ALIGN_WEIGHT = 64
@@ -91,8 +91,9 @@ def _write_weights(program: Program, offsets: Mapping[str, int], path: Path) -> 
     with path.open("wb") as file:
         for t in program.of_kind("weight"):
             if t.data is not None:
-                file.write(b"\0" * (offsets[t.name] - file.tell()))
-                file.write(np.ascontiguousarray(t.data.numpy()).tobytes())
+                file.seek(offsets[t.name])
+                write_elements(file, t.data)
+        file.truncate(file.tell())
 
 
 def manifest(program: Program, offsets: Mapping[str, int]) -> dict[str, object]:

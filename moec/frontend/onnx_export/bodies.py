@@ -119,6 +119,21 @@ def _permute(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
     return b.gather(x["x"], token, axis=0), positions
 
 
+@_body("cross_entropy")
+def _cross_entropy(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
+    logits, labels = widened(b, x["logits"]), b.cast(x["labels"], to=I64)
+    axis, shape = logits.type.rank - 1, labels.type.dims
+    zero = b.constant(value=ArrayData(np.array(0, np.int64), I64))
+    counted = None
+    if a["ignore"] is not None:
+        counted = b.ne(labels, b.constant(value=ArrayData(np.array(a["ignore"], np.int64), I64)))
+        labels = b.select(counted, labels, zero)
+    scores = b.log_softmax(logits, axis=axis)
+    picked = b.reshape(b.gather_elements(scores, b.reshape(labels, shape=(*shape, 1)), axis=axis), shape=shape)
+    loss = b.neg(picked)
+    return (loss if counted is None else b.select(counted, loss, _number(b, 0.0, loss)),)
+
+
 @_body("swiglu")
 def _swiglu(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
     h = widened(b, x["h"])

@@ -12,12 +12,16 @@ from onnx import helper
 from moec.diagnostics import Problem, Refusal, Where
 from moec.frontend.onnx_export import attention_body, moe_body
 from moec.frontend.onnx_export.bodies import BODIES, body_graph
+from moec.frontend.onnx_export.collectives import write_collective
+from moec.frontend.onnx_export.control import Control
+from moec.frontend.onnx_export.external import External, on_disk
 from moec.frontend.onnx_export.grouped import spell_grouped_matmul
+from moec.frontend.onnx_export.kept import needed_opset, write_kept
+from moec.frontend.onnx_export.outputs import name_outputs, value_info
 from moec.frontend.onnx_export.primitives import FUNCTIONS, SPELLINGS
 from moec.frontend.onnx_export.scope import DOMAIN, Scope
 from moec.ir.graph import Graph, Module, Node
 from moec.ir.symbol import Dim, Expr, substitute, sym, symbols_of
-from moec.ir.types import TensorType
 from moec.ops.registry import opdef
 
 __all__ = ["attention_body", "export_onnx", "moe_body", "to_onnx"]
@@ -33,23 +37,34 @@ EXTERNAL_ABOVE = 1 << 30
 
 
 def export_onnx(module: Module, path: Path) -> None:
-    """Write ``module`` to ``path``. Raises Refusal where an op or a size cannot be expressed."""
-    model = to_onnx(module)
-    held = sum(len(t.raw_data) for t in model.graph.initializer)
-    if held > EXTERNAL_ABOVE:
-        onnx.save(model, path, save_as_external_data=True, location=path.name + ".data")
-    else:
-        path.write_bytes(model.SerializeToString(deterministic=True))
+    """Write ``module`` to ``path``. Raises Refusal where an op or a size cannot be expressed.
+
+    Weights that lie in files, or that are too many for one protobuf, are written to a file beside the model, piece by
+    piece and never all in memory.
+    """
+    keys = {"constant": "value", "weight": "data"}
+    held = [n.attrs[keys[n.op]] for n in module.nodes() if n.op in keys]
+    data = [d for d in held if d is not None]
+    external = None
+    if sum(d.nbytes for d in data) > EXTERNAL_ABOVE or any(on_disk(d) for d in data):
+        external = External(path.name + ".data")
+    model = to_onnx(module, external)
+    if external is not None and external.entries:
+        external.write(path.with_name(external.location))
+    path.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def to_onnx(module: Module) -> onnx.ModelProto:
-    """The model that computes what ``main`` of ``module`` does; weights without data become inputs."""
-    return _Exporter(module).model()
+def to_onnx(module: Module, external: External | None = None) -> onnx.ModelProto:
+    """The model that computes what ``main`` of ``module`` does; weights without data become inputs.
+
+    Large contents go into ``external`` where it is given: then the model refers to its file.
+    """
+    return _Exporter(module, external).model()
 
 
 class _Exporter:
-    def __init__(self, module: Module):
-        self.module = module
+    def __init__(self, module: Module, external: External | None):
+        self.module, self.external = module, external
         self.functions: list[onnx.FunctionProto] = []
         self.made: dict[Any, tuple[str, list[str]]] = {}
         """Functions by what they compute: name, and the symbols that they want as further inputs."""
@@ -57,27 +72,35 @@ class _Exporter:
         """How many functions of each name there are."""
         self.problems: list[Problem] = []
         self.weight_inputs: list[onnx.ValueInfoProto] = []
+        self.opset = OPSET
+        for n in module.nodes():
+            self.opset = needed_opset(n, self.opset) if n.op == "opaque" else self.opset
+        self.domains: dict[str, int] = {}
+        """Versions of the domains that functions' nodes are of, the standard one and moec's own aside."""
+        self.control = Control(module, self.nodes)
 
     def model(self) -> onnx.ModelProto:
         graph = self.module.main
         scope = Scope(is_function=False)
+        scope.external = self.external
         for v in graph.inputs:
             scope.define(v, scope.fresh(v.name))
         reserved = [scope.fresh(name) if name not in scope.names.values() else name for name in graph.output_names]
         self.nodes(graph, scope)
         if self.problems:
             raise Refusal(self.problems)
-        outputs = _name_outputs(scope, graph, reserved)
+        outputs = name_outputs(scope, graph, reserved)
         proto = helper.make_graph(
             scope.nodes,
             graph.name,
-            [_info(scope.names[v], v.type) for v in graph.inputs] + self.weight_inputs,
-            [_info(name, v.type) for name, v in zip(outputs, graph.outputs, strict=True)],
+            [value_info(scope.names[v], v.type) for v in graph.inputs] + self.weight_inputs,
+            [value_info(name, v.type) for name, v in zip(outputs, graph.outputs, strict=True)],
             scope.initializers,
         )
-        imports = [helper.make_opsetid("", OPSET)]
+        imports = [helper.make_opsetid("", self.opset)]
         if self.functions:
             imports.append(helper.make_opsetid(DOMAIN, 1))
+        imports += [helper.make_opsetid(d, v) for d, v in sorted((self.domains | scope.domains).items())]
         return helper.make_model(
             proto, opset_imports=imports, functions=self.functions, ir_version=IR_VERSION, producer_name="moec"
         )
@@ -100,6 +123,14 @@ class _Exporter:
         operands = ["" if v is None else scope[v] for v in node.operands]
         if node.op == "weight":
             return [self.weight(node, scope)]
+        if node.op in ("if", "loop", "scan"):
+            return self.control(scope, node, operands)
+        if node.op == "opaque":
+            return write_kept(scope, node, operands, self.opset)
+        if "collective" in opdef(node.op).traits:
+            return write_collective(scope, node, operands)
+        if node.op == "host":
+            return self.inline(node, scope, operands)
         if node.op in ("call", "fused"):
             return self.call(node, scope, operands, ("fn", node.attrs["fn"]), node.attrs["fn"])
         if node.op in BODIES or node.op in FUNCTIONS or node.op == "grouped_matmul":
@@ -119,7 +150,7 @@ class _Exporter:
             return scope.held(data, name)
         if scope.is_function:
             raise ValueError(f"weight '{name}' without data inside a function")
-        self.weight_inputs.append(_info(name, node.result.type))
+        self.weight_inputs.append(value_info(name, node.result.type))
         return name
 
     def call(self, node: Node, scope: Scope, operands: list[str], key: Any, stem: str) -> list[str]:
@@ -131,6 +162,14 @@ class _Exporter:
         name, symbols = self.made[key]
         sizes = [scope.dim(Expr((((s,), 1),))) for s in symbols]
         return scope.node(name, [o for o in operands if o] + sizes, len(node.results), domain=DOMAIN)
+
+    def inline(self, node: Node, scope: Scope, operands: list[str]) -> list[str]:
+        """The nodes of a host function in place, so that sizes that it reads from data are known behind it."""
+        graph = self.module.functions[node.attrs["fn"]]
+        for v, name in zip(graph.inputs, operands, strict=True):
+            scope.define(v, name)
+        self.nodes(graph, scope)
+        return [scope[v] for v in graph.outputs]
 
     def function(self, node: Node, name: str) -> list[str]:
         """Write the function; the symbols that it wants as further inputs."""
@@ -154,15 +193,16 @@ class _Exporter:
                 scope.define(v, n)
             self.nodes(graph, scope)
             reserved = [scope.fresh(o) for o in graph.output_names]
-            outputs = _name_outputs(scope, graph, reserved)
+            outputs = name_outputs(scope, graph, reserved)
         made = helper.make_function(
             DOMAIN,
             name,
             names + list(scope.missing.values()),
             outputs,
             scope.nodes,
-            [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)],
+            [helper.make_opsetid(d, v) for d, v in {"": self.opset, DOMAIN: 1, **scope.domains}.items()],
         )
+        self.domains |= scope.domains
         self.functions.append(made)
         return list(scope.missing)
 
@@ -196,28 +236,3 @@ def _no_spelling(node: Node) -> str:
     if definition.place == "host" or definition.name == "to_device":
         return "ONNX knows no host steps"
     return "it has no ONNX spelling"
-
-
-def _info(name: str, type_: TensorType) -> onnx.ValueInfoProto:
-    dims = None if type_.shape is None else [d if isinstance(d, int) else str(d) for d in type_.shape]
-    return helper.make_tensor_value_info(name, type_.dtype.onnx, dims)
-
-
-def _name_outputs(scope: Scope, graph: Graph, names: list[str]) -> list[str]:
-    """Give the outputs their names: what makes one writes it under that name, or an Identity where it cannot."""
-    inputs = {scope.names[v] for v in graph.inputs}
-    made_here = {o: n for n in scope.nodes for o in n.output}
-    rename: dict[str, str] = {}
-    for v, name in zip(graph.outputs, names, strict=True):
-        held = scope.names[v]
-        if held in inputs or held in rename or held not in made_here or name in inputs:
-            final = name if name not in inputs else scope.fresh(name)
-            scope.nodes.append(helper.make_node("Identity", [rename.get(held, held)], [final], final))
-        else:
-            rename[held] = name
-    for n in scope.nodes:
-        for field in (n.input, n.output):
-            for i, name in enumerate(field):
-                if name in rename:
-                    field[i] = rename[name]
-    return names

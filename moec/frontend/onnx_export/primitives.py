@@ -254,6 +254,17 @@ def _constant(s: Scope, n: Node, x: list[str]) -> str:
     return s.constant(n.attrs["value"])
 
 
+@_spells("to_host", "to_device")
+def _copy(s: Scope, n: Node, x: list[str]) -> str:
+    return s.one("Identity", x[0])
+
+
+@_spells("bind_size")
+def _bind_size(s: Scope, n: Node, x: list[str]) -> str:
+    s.bind(n.attrs["value"], x[0])
+    return s.one("Identity", x[0])
+
+
 @_spells("layer_norm")
 def _layer_norm(s: Scope, n: Node, x: list[str]) -> str:
     axis, source = n.attrs["axis"], n.operand(0).type

@@ -10,11 +10,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from moec.frontend.onnx_export.external import External
+from moec.frontend.onnx_export.names import GRAPH, GRAPHS
 from moec.frontend.onnx_export.tensors import tensor_proto
 from moec.ir.data import ArrayData, TensorData
 from moec.ir.graph import Value
 from moec.ir.symbol import Call, Dim, Expr, Shape, evaluate, exact_div, symbols_of
-from moec.ir.types import TensorType
+from moec.ir.types import I64, TensorType
 
 DOMAIN = "moec"
 """The domain of model-local functions."""
@@ -33,12 +35,40 @@ class Scope:
         self.missing: dict[str, str] = {}
         """Symbols that nothing in a function body has as a size, with the names of the inputs that must bring them."""
         self.doc = ""
+        self.holders: set[int] = set()
+        """Positions of the nodes that have subgraphs."""
+        self.domains: dict[str, int] = {}
+        """Versions of the domains that nodes are of, the standard one and moec's own aside."""
+        self.external: External | None = None
+        """What large contents are put into; None where they stay in the model."""
         self._taken: set[str] = set()
         self._counter: dict[str, int] = {}
         self._constants: dict[Any, str] = {}
         self._dims: dict[Dim, str] = {}
         self._shapes: dict[Shape, str] = {}
         self._sources: dict[str, tuple[str, int, Dim]] = {}
+
+    def inside(self, inputs: Sequence[Value]) -> Scope:
+        """The scope of a subgraph: what is known here is known there, but for sizes that its own ``inputs`` bring."""
+        made = Scope(self.is_function)
+        made.initializers, made.missing, made.domains = self.initializers, self.missing, self.domains
+        made.external = self.external
+        made._taken, made._counter = self._taken, self._counter
+        made._constants = dict(self._constants) if self.is_function else self._constants
+        own = {s for v in inputs for d in v.type.shape or () for s in symbols_of(d)}
+        made._dims = {d: n for d, n in self._dims.items() if own.isdisjoint(symbols_of(d))}
+        made._shapes = {k: n for k, n in self._shapes.items() if all(own.isdisjoint(symbols_of(d)) for d in k)}
+        made._sources = {s: source for s, source in self._sources.items() if s not in own}
+        made.names = dict(self.names)
+        return made
+
+    def append(self, node: onnx.NodeProto) -> None:
+        """Append a node that was made elsewhere."""
+        if self.doc:
+            node.doc_string = self.doc
+        if any(a.type in (GRAPH, GRAPHS) for a in node.attribute):
+            self.holders.add(len(self.nodes))
+        self.nodes.append(node)
 
     def fresh(self, stem: str) -> str:
         """A name that nothing else has."""
@@ -57,10 +87,7 @@ class Scope:
         """Append a node; the names of its ``count`` outputs."""
         stem = op.lower()
         outputs = [self.fresh(stem) for _ in range(count)]
-        made = helper.make_node(op, list(inputs), outputs, outputs[0], domain=domain, **attrs)
-        if self.doc:
-            made.doc_string = self.doc
-        self.nodes.append(made)
+        self.append(helper.make_node(op, list(inputs), outputs, outputs[0], domain=domain, **attrs))
         return outputs
 
     def one(self, op: str, *inputs: str, **attrs: Any) -> str:
@@ -76,6 +103,9 @@ class Scope:
 
     def held(self, data: TensorData, name: str) -> str:
         """Put these contents under ``name``: an initializer, or in a function a Constant node."""
+        if self.external is not None and not self.is_function and self.external.takes(data):
+            self.initializers.append(self.external.add(data, name))
+            return name
         proto = tensor_proto(data, name)
         if self.is_function:
             self.nodes.append(helper.make_node("Constant", [], [name], name, value=proto))
@@ -98,6 +128,11 @@ class Scope:
             free = list(dict.fromkeys(symbols_of(dim)))
             if len(free) == 1 and free[0] not in self._sources and _slope(dim, free[0]) is not None:
                 self._sources[free[0]] = (name, axis, dim)
+
+    def bind(self, dim: Dim, name: str) -> None:
+        """The integer tensor ``name`` holds the size ``dim``."""
+        if dim not in self._dims:
+            self._dims[dim] = self.one("Reshape", self.one("Cast", name, to=I64.onnx), self.ints(1))
 
     def __getitem__(self, value: Value) -> str:
         return self.names[value]
