@@ -50,8 +50,8 @@ def options(
 ) -> None:
     """Compile mixture-of-experts layers for Ascend NPUs.
 
-    A layer comes from a .moe file or from ONNX; moec rewrites it, writes AscendC kernels, and says in cycles how a
-    modelled NPU runs them.
+    A layer comes from a .moe file, from ONNX or from a Hugging Face config.json; moec rewrites it, writes AscendC
+    kernels, and says in cycles how a modelled NPU runs them.
 
     [bold]Start here[/bold]
 

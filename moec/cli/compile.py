@@ -50,6 +50,7 @@ def compile(
       moec compile layer.moe -o build/layer --set T=4096
       moec compile model.onnx -o build/model --target ascend910b3 --check
       moec compile model.onnx -o build/model --print-after recover-moe
+      moec compile config.json -o build/layers --set batch=1,seq=8192     (the decoder layers of a Hugging Face model)
     """
     from moec import driver
     from moec.cli.tables import print_summary
