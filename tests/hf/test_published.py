@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from moec.diagnostics import Refusal
 from moec.frontend.hf import parse_config
 from moec.ops.verify import verify
 
@@ -306,7 +307,7 @@ LFM2 = {
 
 
 def test_of_a_hybrid_model_the_attention_layers_can_be_built() -> None:
-    with pytest.raises(Exception, match=r"'conv' are not built\n.*\n.*\n.*\"moec_layers\": \[2, 6, 10, 14, 18, 21\]"):
+    with pytest.raises(Refusal, match=r"'conv' are not built\n.*\n.*\n.*\"moec_layers\": \[2, 6, 10, 14, 18, 21\]"):
         parse_config(json.dumps(LFM2, indent=1))
     module = parse_config(json.dumps(LFM2 | {"moec_layers": [2, 6]}))
     assert [n.attrs["fn"] for n in module.main if n.op == "call"] == ["moe_layer", "moe_layer"]
