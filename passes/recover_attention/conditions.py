@@ -121,6 +121,8 @@ def parts(m: Meaning) -> int:
 
 
 def chosen(when: Condition, yes: Meaning, no: Meaning) -> Meaning | None:
+    if isinstance(when, bool):
+        return yes if when else no
     if is_condition(yes) != is_condition(no):
         return None
     if is_condition(yes):

@@ -102,6 +102,26 @@ def _behind(b: Builder, rows: Dim, keys: Dim) -> Value:
     return b.le(key, position)  # type: ignore[no-any-return]
 
 
+def _packed(b: Builder, rows: Dim, keys: Dim) -> Value:
+    """Positions looked up by index, in sequences that start where a position is not the one before plus 1."""
+    batch = b.reshape(b.iota(size=B, dtype=I64), shape=(B, 1, 1, 1))
+    positions = b.expand(b.reshape(b.iota(size=rows, dtype=I64), shape=(1, rows)), shape=(B, rows))
+    first = b.sub(b.slice(positions, axis=1, start=0, stop=1, step=1), number(b, 1, I64))
+    before = b.slice(b.concat(first, positions, axis=1), axis=1, start=0, stop=rows, step=1)
+    starts = _not(b, b.eq(b.sub(positions, before), number(b, 1, I64)))
+    sequence = b.cumsum(b.cast(starts, to=I64), axis=1, exclusive=False, reverse=False)
+
+    def looked_up(x: Value, shape: tuple[Dim, ...]) -> Value:
+        at = b.reshape(b.iota(size=rows, dtype=I64), shape=shape)
+        columns = [b.reshape(b.expand(c, shape=(B, *shape[1:])), shape=(B, *shape[1:], 1)) for c in (batch, at)]
+        return b.gather_nd(x, b.concat(*columns, axis=4), batch_dims=0)  # type: ignore[no-any-return]
+
+    down, across = (1, 1, rows, 1), (1, 1, 1, rows)
+    order = b.le(looked_up(positions, across), looked_up(positions, down))
+    same = b.eq(looked_up(sequence, down), looked_up(sequence, across))
+    return b.node("and", order, same).result
+
+
 def window(width: int, spelling: str) -> Callable[[Builder, Dim, Dim], Value]:
     """Causal within a window of ``width`` keys."""
 
@@ -126,6 +146,7 @@ CAUSAL: dict[str, Mask] = {
     "chosen": Mask(_bool, -math.inf),
     "chosen, lowest": Mask(_bool, LOWEST),
     "a buffer": Mask(_buffer, LOWEST),
+    "packed sequences": Mask(_packed, LOWEST),
 }
 BEHIND: dict[str, Mask] = {"positions": Mask(_behind, -math.inf), "a buffer": Mask(_buffer, -math.inf)}
 
