@@ -14,6 +14,7 @@ from moec.ops.build import Builder
 from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.inline import inline_calls
 from moec.passes.recover_attention.assemble import Attention, assembled, refined
+from moec.passes.recover_attention.filled import join_slices
 from moec.passes.recover_attention.masks import Masks
 from moec.passes.recover_attention.scores import NearMiss, NotAttention
 from moec.passes.region import Mismatch, between, check_same, copied, erase_dead, sizes_for
@@ -35,6 +36,7 @@ class RecoverAttention(Pass):
         if any(n.op == "softmax" for n in module.nodes()):
             inline_calls(module, result, lambda fn: len(fn) <= SMALL and all(n.op in VIEWS for n in fn))
         masks = Masks(module)
+        join_slices(module, masks, result)
         for graph in module.functions.values():
             for node in [n for n in graph if n.op in ("softmax", "attention")]:
                 if node.graph is graph:
