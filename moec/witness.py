@@ -1,5 +1,10 @@
 """Witness inputs: numbers on which a module is evaluated before and after a pass, to see that it kept its meaning.
 
+Before and after are both evaluated in the layer's own dtypes, or both in fp64 where it rounds to whole numbers on the
+way, as dynamic quantisation does: there a sum in another order may fall on the other side of a step, and what is then
+off by a whole step says nothing about the pass. In fp64 that chance is gone. Stored outputs are always compared in the
+layer's own dtypes.
+
 Stored inputs are used where ``NAME.npz`` lies beside ``NAME.onnx``. Else one case is made up: small sizes, numbers
 drawn by each name's own seed, so that the same layer always gets the same ones.
 """
@@ -42,6 +47,9 @@ SMALL = (3, 5, 2, 7, 4, 6)
 shows.
 """
 
+STEPS = ("round",)
+"""Ops whose result jumps by a whole step where their operand moves by its last bit, used on what is computed."""
+
 LARGEST_BYTES = 2 << 30
 """A layer with more bytes of weights than this is not evaluated on witness inputs."""
 
@@ -72,6 +80,8 @@ class Witness:
     """What float outputs may be off from the import's: the tolerance of the narrowest float that the layer computes
     with.
     """
+    fp64: bool = False
+    """Whether before and after are compared in fp64: a step of rounding would turn last bits into whole steps."""
     checks: list[Check] = field(default_factory=list)
 
     @classmethod
@@ -92,11 +102,13 @@ class Witness:
             made.cases.append(_made_up(module))
             made.stored.append({})
         try:
-            made.baseline = [made._run(module, case) for case in made.cases]
+            outputs = [made._run(module, case) for case in made.cases]
+            made.fp64 = any(n.op in STEPS for n in module.nodes())
+            made.baseline = [made._run(module, case, True) for case in made.cases] if made.fp64 else outputs
         except Refusal as refusal:
             raise Refusal([*refusal.problems, Problem(_UNFIT)]) if not made.stored_name else refusal from None
         made.rounding = _rounding(module)
-        made._compare_stored("import", made.baseline, _types(module))
+        made._compare_stored("import", outputs, _types(module))
         return made
 
     def _take(self, module: Module, file: Path) -> None:
@@ -111,8 +123,8 @@ class Witness:
         self.stored_name = file.name
         self.tolerance = recorded_tolerance(record)
 
-    def _run(self, module: Module, case: Case) -> Arrays:
-        return reference.run(module, case.inputs, self.weights)
+    def _run(self, module: Module, case: Case, fp64: bool = False) -> Arrays:
+        return reference.run(module, case.inputs, self.weights, fp64=fp64)
 
     def __call__(self, module: Module) -> Mapping[str, np.ndarray]:
         """The module's outputs on the first case, by name."""
@@ -123,8 +135,9 @@ class Witness:
         stored one's.
         """
         outputs = [self._run(module, case) for case in self.cases]
+        compared = [self._run(module, case, True) for case in self.cases] if self.fp64 else outputs
         types = _types(module)
-        for case, before, after in zip(self.cases, self.baseline, outputs, strict=True):
+        for case, before, after in zip(self.cases, self.baseline, compared, strict=True):
             wide = {n: a for n, a in before.items() if types[n].is_float}
             rest = {n: a for n, a in before.items() if n not in wide}
             rows = (*compare(after, wide, types, self.rounding), *compare(after, rest, types))

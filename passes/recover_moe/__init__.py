@@ -17,17 +17,17 @@ from moec.ir.graph import Graph, Module, Node, Value, merged_origin
 from moec.ir.symbol import Expr, symbols_of
 from moec.ops.build import Builder
 from moec.passes.base import Context, Pass, Result, register_pass
-from moec.passes.recover_moe import index_rules, move_rules, row_rules
+from moec.passes.recover_moe import index_rules, move_rules, row_rules, step_rules
 from moec.passes.recover_moe.assemble import Block, Incomplete, assembled
 from moec.passes.recover_moe.axes import Atom, Axes, feature
-from moec.passes.recover_moe.contents import Abstract, Combined, Expert, Route, Row, X
+from moec.passes.recover_moe.contents import Abstract, Combined, Expert, Route, Row, X, every_count
 from moec.passes.recover_moe.ffn import NoExpert
 from moec.passes.recover_moe.interpret import OUTSIDE, UNKNOWN, Interpreter
 from moec.passes.recover_moe.router import NoRouter, Router, find_router
 from moec.passes.recover_moe.static import Statics, weight_parameters
 from moec.passes.recover_moe.witness import Mismatch, check, region
 
-_RULES = (index_rules, move_rules, row_rules)
+_RULES = (index_rules, move_rules, row_rules, step_rules)
 SHOWN = 4
 """Nodes that a near miss blames at most."""
 
@@ -48,7 +48,7 @@ class RecoverMoE(Pass):
         for graph in module.functions.values():
             order = {n: i for i, n in enumerate(graph)}
             statics = Statics(parameters)
-            for topk in [n for n in graph if n.op == "topk"]:
+            for topk in [n for n in graph if n.op in ("topk", "gating")]:
                 if topk.graph is not graph:
                     continue
                 try:
@@ -101,11 +101,13 @@ class _Attempt:
     def _find(self) -> tuple[Value, Combined]:
         """The first value that is the whole sum over the experts, a shared expert included."""
         i = self.interpreter
-        values, indices = self.router.topk.results
+        values, indices, *counts = self.router.topk.results
         i.start(self.x, Abstract((*self.lead, feature(self.x.type.dims[-1])), Row(X)))
         chosen = (i.tokens, i.choices)
         i.start(indices, Abstract(chosen, Expert()))
         i.start(values, Abstract(chosen, Route(values)))
+        for value in counts:
+            i.start(value, Abstract((feature(i.expert_count),), every_count(i.expert_count)))
         for user in list(indices.uses):
             if user.op == "gather_elements" and user.operand(1) is indices:
                 i.start(user.result, Abstract(chosen, Route(user.result)))
@@ -167,7 +169,7 @@ def _token_source(tokens: Value) -> tuple[Value, Axes]:
     """What the router's tokens [T, H] are a reshape of, and its leading axes; one of size 1 counts nothing."""
     hidden = tokens.type.dims[-1]
     source = tokens
-    while source.producer is not None and source.producer.op == "reshape":
+    while source.producer is not None and (source.producer.op == "reshape" or _widens(source.producer)):
         inner = source.producer.operand(0)
         if inner.type.shape is None or not inner.type.shape or inner.type.dims[-1] != hidden:
             break
@@ -175,6 +177,14 @@ def _token_source(tokens: Value) -> tuple[Value, Axes]:
     lead = source.type.dims[:-1]
     axes = tuple(() if d == 1 else (Atom("token", j, d),) for j, d in enumerate(lead))
     return source, axes if any(axes) else (*axes[:-1], (Atom("token", 0, 1),))
+
+
+def _widens(node: Node) -> bool:
+    """Whether it holds the same numbers in more bits, as a router does that computes in f32."""
+    if node.op != "cast":
+        return False
+    before, after = node.operand(0).type.dtype, node.result.type.dtype
+    return before.is_float and after.is_float and before.bits < after.bits
 
 
 def _erase_dead(graph: Graph, nodes: list[Node]) -> None:

@@ -138,6 +138,11 @@ class Counts:
     spans: tuple[tuple[int, int], ...]
 
 
+def every_count(experts: int) -> Counts:
+    """How many slots each expert has."""
+    return Counts(tuple((e, e + 1) for e in range(experts)))
+
+
 @dataclass(frozen=True)
 class Range:
     """Sorted positions of the rows of experts ``low`` up to ``high``."""

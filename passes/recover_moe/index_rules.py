@@ -27,6 +27,7 @@ from moec.passes.recover_moe.contents import (
     Token,
     Truth,
     Zero,
+    every_count,
 )
 from moec.passes.recover_moe.interpret import Interpreter, Known, rule
 from moec.passes.recover_moe.static import Ref
@@ -259,7 +260,7 @@ def _histogram(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     bins = n.attrs["bins"]
     if not isinstance(k[0].content, Expert) or not isinstance(bins, int):
         return None
-    return Abstract((feature(bins),), Counts(tuple((e, e + 1) for e in range(bins))))
+    return Abstract((feature(bins),), every_count(bins))
 
 
 def index_sub(i: Interpreter, k: Known) -> Abstract | None:
@@ -290,7 +291,7 @@ def summed(i: Interpreter, n: Node, k: Known) -> Abstract | None:
         return Abstract((feature(len(k[0].content.edges)),), Offsets(k[0].content.edges))
     if isinstance(k[0].content, OneHot) and rest[0] == i.experts:
         count = rest[0][0].dim
-        return Abstract((feature(count),), Counts(tuple((e, e + 1) for e in range(int(str(count))))))
+        return Abstract((feature(count),), every_count(int(str(count))))
     return None
 
 

@@ -107,7 +107,7 @@ class Interpreter:
         """Work out what one node's results mean."""
         if node.results and node.results[0] in self.meaning:
             return
-        known = [None if v is None else self.of(v) for v in node.operands]
+        known = [self.of(v) for v in node.operands if v is not None]
         found = None
         reason = OUTSIDE
         if None not in known:

@@ -28,6 +28,7 @@ from moec.passes.recover_moe.contents import (
     Token,
     Tree,
     Zero,
+    every_count,
 )
 from moec.passes.recover_moe.index_rules import index_axes, positions
 from moec.passes.recover_moe.interpret import Interpreter, Known, Lost, rule
@@ -252,7 +253,7 @@ def _counted(i: Interpreter, n: Node, base: Abstract, index: Abstract, updates: 
         return None
     if len(index.axes) != 1 or not isinstance(bins, int):
         return None
-    return Abstract((feature(bins),), Counts(tuple((e, e + 1) for e in range(bins))))
+    return Abstract((feature(bins),), every_count(bins))
 
 
 def _added(i: Interpreter, n: Node, base: Abstract, updates: Abstract, rows: Axis, reduction: str) -> Abstract | None:

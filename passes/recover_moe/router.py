@@ -8,6 +8,7 @@ from typing import Any
 from moec.ir.graph import Node, Value
 from moec.ir.symbol import Dim
 from moec.ir.types import F32, DType
+from moec.ops.registry import opdef
 from moec.passes.recover_moe.groups import ungrouped
 from moec.passes.recover_moe.static import Ref, Statics, changed, flipped
 
@@ -42,7 +43,7 @@ class Router:
 
     @property
     def top_k(self) -> int:
-        return int(self.topk.attrs["k"])
+        return int(self.topk.attrs["k" if self.topk.op == "topk" else "top_k"])
 
     @property
     def expert_count(self) -> int:
@@ -66,6 +67,8 @@ def uncast(value: Value) -> tuple[Value, DType]:
 
 def find_router(topk: Node, statics: Statics) -> Router | None:
     """The router that ``topk`` belongs to, None where it is none. Raises NoRouter for one that cannot be expressed."""
+    if topk.op == "gating":
+        return _fused(topk, statics)
     choice = topk.operand(0)
     if choice.type.shape is None or choice.type.rank != 2 or topk.attrs["axis"] != 1 or not topk.attrs["largest"]:
         return None
@@ -112,6 +115,22 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
     )
 
 
+def _fused(gating: Node, statics: Statics) -> Router | None:
+    """The router of a ``gating`` node: what it multiplies, and all else from the node's attributes."""
+    found = _product(uncast(gating.operand(0))[0], statics)
+    score_bias = None
+    if len(gating.operands) > 1 and gating.operands[1] is not None:
+        score_bias = statics.ref(gating.operand(1))
+        if score_bias is None:
+            return None
+    if found is None:
+        return None
+    product, weight, bias = found
+    a = gating.attrs
+    logits = gating.operand(0)
+    return Router(gating, product.operand(0), weight, logits, logits, a["score"], a["score_dtype"], bias, score_bias)
+
+
 def _held(dtype: DType) -> DType:
     """What scores are rounded to: f32 where that is no less than what they are computed in."""
     return dtype if dtype.bits < F32.bits else F32
@@ -148,6 +167,10 @@ def weighting(router: Router, weights: Value, statics: Statics) -> dict[str, Any
     """The attributes of how ``weights`` [T, K] follow from the choice. Raises NoRouter where they do not as ``moe``
     says."""
     value, narrow = uncast(weights)
+    if router.topk.op == "gating":
+        if value is not router.topk.results[0]:
+            raise NoRouter("the routing weights are changed after they were made", value.producer)
+        return {name: router.topk.attrs[name] for name in opdef("gating").attrs} | {"weights_dtype": narrow}
     found: dict[str, Any] = {"weights_dtype": narrow, "scale": 1.0, "renormalize": False, "renormalize_eps": 0.0}
     scaled = producer(value, "mul")
     if scaled is not None:

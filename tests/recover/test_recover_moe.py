@@ -316,3 +316,19 @@ def test_scores_rounded_before_the_choice_keep_their_dtype(order: str) -> None:
     recovered(module)
     a = the_block(module).attrs
     assert (a["score_dtype"], a["weights_dtype"]) == ((BF16, F32) if order == "before_topk" else (F32, BF16))
+
+
+@pytest.mark.parametrize("name", ["qwen2", "granite", "deepseek v3", "biased", "on input", "plain"])
+def test_a_block_that_was_expanded_is_recovered_as_it_was(name: str) -> None:
+    """The steps of a fused operator are gating, permute, grouped products and unpermute."""
+    module = spelt(BLOCKS[name], "batched")
+    recovered(module)
+    before = print_module(module)
+    PassManager.parse("expand-moe").run(module)
+    assert "moe" not in {n.op for n in module.main}
+    result = recovered(module)
+    if name == "on input":
+        assert not result.applied and "no sum over them was found" in result.near_misses[0].reason
+    else:
+        assert result.counts() == {"recover-moe": 1}
+        assert print_module(module) == before
