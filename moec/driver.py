@@ -233,10 +233,8 @@ def _grouped(problems: Sequence[Problem]) -> list[str]:
 
 
 def _write(run: _Run, folder: Path, document: dict[str, Any], schedule: Schedule | None, made: _Passed) -> None:
-    """Write the IR after each pass, the reports, and the ONNX model, which has no form for ranks and host steps."""
-    from moec.eval.ranks import groups
+    """Write the IR after each pass, the ONNX model and the reports."""
     from moec.frontend.onnx_export import export_onnx
-    from moec.ops.places import has_host
     from moec.report.html import report
     from moec.report.schedule import schedule_json
     from moec.report.trace import trace
@@ -246,8 +244,7 @@ def _write(run: _Run, folder: Path, document: dict[str, Any], schedule: Schedule
     for name, text in run.texts:
         (texts / name).write_text(text, encoding="utf-8")
     store.save(run.tensors, texts, run.final.absolute() / "ir")
-    if not groups(run.module) and not has_host(run.module):
-        export_onnx(run.module, folder / "optimized.onnx")
+    export_onnx(run.module, folder / "optimized.onnx")
     if schedule is not None:
         _json(folder / "schedule.json", schedule_json(schedule))
         _json(folder / "trace.json", trace(schedule))

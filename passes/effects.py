@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from moec.ir.graph import Graph, Module, Node
+from moec.ir.symbol import Expr, symbols_of
 from moec.ops.registry import OPS
 
 EFFECT_TRAITS = frozenset(("effect", "opaque"))
@@ -36,3 +40,35 @@ def has_effect(node: Node, functions: frozenset[str] | set[str]) -> bool:
 def callees(graph: Graph) -> list[str]:
     """The functions that a function calls, each once, in order."""
     return list(dict.fromkeys(name for node in graph for name in called(node)))
+
+
+def ordered_after(graph: Graph, functions: frozenset[str]) -> dict[Node, list[Node]]:
+    """What each node must stay behind though it reads nothing of it: the node with an effect before one that has an
+    effect, and what decides a size that the node's attributes or results name. ``functions`` are the effectful ones.
+    """
+    found: dict[Node, list[Node]] = {}
+    given = {s for v in graph.inputs for d in v.type.shape or () for s in symbols_of(d)}
+    decides: dict[str, Node] = {}
+    last: Node | None = None
+    for node in graph:
+        names = [s for v in node.results for d in v.type.shape or () for s in symbols_of(d)]
+        names += [s for value in node.attrs.values() for s in _symbols(value)]
+        wanted = dict.fromkeys(decides[s] for s in names if s in decides)
+        if has_effect(node, functions):
+            if last is not None:
+                wanted[last] = None
+            last = node
+        if wanted:
+            found[node] = list(wanted)
+        for name in names:
+            if name not in given:
+                decides.setdefault(name, node)
+    return found
+
+
+def _symbols(value: Any) -> Iterator[str]:
+    if isinstance(value, Expr):
+        yield from symbols_of(value)
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _symbols(each)

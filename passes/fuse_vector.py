@@ -22,9 +22,10 @@ from moec.ir.graph import Graph, Module, Node, Value, merged_origin
 from moec.ir.symbol import Shape
 from moec.ir.text import print_graph
 from moec.ops.build import Builder
+from moec.ops.places import host_functions
 from moec.ops.rowspace import common_shape, form, may_fuse
 from moec.passes.base import Context, Pass, Result, register_pass
-from moec.passes.effects import called
+from moec.passes.effects import called, effectful_functions, ordered_after
 from moec.passes.rule_pass import run_rules
 from moec.passes.rules_rows import ROW_RULES
 
@@ -34,7 +35,7 @@ class FuseVector(Pass):
     """Fuse elementwise ops, casts, broadcasts and row reductions over one row space into one kernel.
 
     A kernel reads at most ``max_inputs`` tensors, writes at most ``max_outputs`` and holds at most ``max_nodes`` nodes;
-    a group of fewer than ``min_nodes`` stays as it is.
+    a group of fewer than ``min_nodes`` stays as it is. What the host runs has no kernels.
     """
 
     name = "fuse-vector"
@@ -47,12 +48,15 @@ class FuseVector(Pass):
         result = Result()
         bodies = {name for n in module.nodes() if n.op == "fused" for name in called(n)}
         names = _BodyNames(module, bodies)
-        for graph in [g for name, g in module.functions.items() if name not in bodies]:
+        apart = bodies | host_functions(module)
+        effects = effectful_functions(module)
+        for graph in [g for name, g in module.functions.items() if name not in apart]:
             run_rules(ROW_RULES, graph, context, result)
-            groups = _Grouping(graph, self).groups()
+            behind = ordered_after(graph, effects)
+            groups = _Grouping(graph, self, behind).groups()
             kept = [g for g in groups if len(g.nodes) >= self.min_nodes]
             if kept:
-                _reorder(graph, kept)
+                _reorder(graph, kept, behind)
                 for group in kept:
                     _outline(group, graph, module, names, result)
         return result
@@ -88,8 +92,8 @@ class _Group:
 class _Grouping:
     """Assigns the nodes of one function to groups."""
 
-    def __init__(self, graph: Graph, limits: FuseVector):
-        self.graph, self.limits = graph, limits
+    def __init__(self, graph: Graph, limits: FuseVector, behind: dict[Node, list[Node]]):
+        self.graph, self.limits, self.behind = graph, limits, behind
         self.order: dict[Node, int] = {}
         self.stage: dict[Node, int] = {}
         self.group: dict[Node, _Group] = {}
@@ -119,6 +123,7 @@ class _Grouping:
     def place(self, node: Node) -> None:
         """Give the node a stage and, if it may be fused, a group."""
         producers = [v.producer for v in node.operands if v is not None and v.producer is not None]
+        producers += self.behind.get(node, ())
         latest = max((self.stage[p] for p in producers), default=0)
         late = dict.fromkeys(g for p in producers if self.stage[p] == latest and (g := self.group_of(p)) is not None)
         new = _group_of(node) if may_fuse(node) else None
@@ -189,8 +194,10 @@ def _inline(value: Value) -> bool:
 Unit = _Group | Node
 
 
-def _reorder(graph: Graph, groups: list[_Group]) -> None:
-    """Put the nodes of each group one after another, keeping to the order as far as operands allow it."""
+def _reorder(graph: Graph, groups: list[_Group], behind: dict[Node, list[Node]]) -> None:
+    """Put the nodes of each group one after another, keeping to the order as far as operands, effects and sizes that
+    data decides allow it.
+    """
     unit_of: dict[Node, Unit] = {n: g for g in groups for n in g.nodes}
     nodes_of: dict[Unit, list[Node]] = {}
     for node in graph:
@@ -200,6 +207,7 @@ def _reorder(graph: Graph, groups: list[_Group]) -> None:
     after: dict[Unit, dict[Unit, None]] = {}
     for unit, nodes in nodes_of.items():
         producers = [v.producer for n in nodes for v in n.operands if v is not None and v.producer is not None]
+        producers += [p for n in nodes for p in behind.get(n, ())]
         for before in dict.fromkeys(unit_of.get(p, p) for p in producers):
             if before is not unit:
                 after.setdefault(before, {})[unit] = None

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from moec.ir.graph import Graph, Module, Node, Origin, Value
+from moec.ir.group import Group
 from moec.ir.symbol import DEFAULT_BOUND, Dim, Expr, substitute, sym, symbols_of
 from moec.ir.types import TensorType
+from moec.ops.registry import OPS
 from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.dce import drop_unused_functions
 
@@ -52,7 +54,7 @@ class _Copier:
 
     def __init__(self, module: Module, graph: Graph, at: Node):
         self.module, self.graph, self.at = module, graph, at
-        self.given = {s for v in graph.inputs for s in _symbols(v.type)}
+        self.given = {s for v in graph.inputs for s in _symbols(v.type)} | _ranks(module)
         self.origins: dict[tuple[int, int], Origin] = {}
         """By call and callee's provenance: nodes that came from the same places go on sharing them."""
 
@@ -68,6 +70,8 @@ class _Copier:
             else:
                 types = [_typed(v.type, sizes) for v in node.results]
                 attrs = {k: _sized(v, sizes) for k, v in node.attrs.items()}
+                if node.op == "host" and sizes:
+                    attrs["fn"] = self.host(node.attrs["fn"], sizes)
                 made = self.graph.insert(Node(node.op, mapped, attrs, types, self.origin(call, node)), self.at).results
                 for old, new in zip(node.results, made, strict=True):
                     new.name = old.name
@@ -89,10 +93,42 @@ class _Copier:
                 for wanted, actual in zip(parameter.type.shape, given.type.shape, strict=True):
                     if isinstance(wanted, Expr) and str(wanted).isidentifier():
                         found.setdefault(str(wanted), actual)
-        for name in dict.fromkeys(s for node in fn for v in node.results for s in _symbols(v.type)):
+        for name in dict.fromkeys(self.decided(fn)):
             if name not in found and name not in self.given:
                 found[name] = sym(self.fresh(name))
         return {name: dim for name, dim in found.items() if dim != sym(name)}
+
+    def decided(self, fn: Graph) -> Iterator[str]:
+        """The symbols in what a function makes, those of its host steps included."""
+        for node in fn:
+            for v in node.results:
+                yield from _symbols(v.type)
+            binds = OPS[node.op].binds if node.op in OPS else ""
+            if binds:
+                yield from symbols_of(node.attrs[binds])
+            if node.op == "host":
+                yield from self.decided(self.module.functions[node.attrs["fn"]])
+
+    def host(self, name: str, sizes: Mapping[str, Dim]) -> str:
+        """A copy of a function that the host runs, in other sizes."""
+        old = self.module.functions[name]
+        number = 1
+        while f"{name}.{number}" in self.module.functions:
+            number += 1
+        made = self.module.add(Graph(f"{name}.{number}"))
+        copies: dict[Value, Value] = {v: made.add_input(v.name, _typed(v.type, sizes)) for v in old.inputs}
+        for node in old:
+            types = [_typed(v.type, sizes) for v in node.results]
+            attrs = {k: _sized(v, sizes) for k, v in node.attrs.items()}
+            if node.op == "call":
+                attrs["fn"] = self.host(node.attrs["fn"], sizes)
+            operands = [None if v is None else copies[v] for v in node.operands]
+            copy = made.append(node.op, operands, attrs, types, node.origin)
+            for v, result in zip(node.results, copy.results, strict=True):
+                result.name = v.name
+                copies[v] = result
+        made.set_outputs([copies[v] for v in old.outputs], old.output_names)
+        return made.name
 
     def fresh(self, name: str) -> str:
         """A symbol with the bounds of ``name`` that nothing else is called."""
@@ -102,6 +138,13 @@ class _Copier:
         unique = f"{name}_{number}"
         self.module.symbols[unique] = self.module.symbols.get(name, DEFAULT_BOUND)
         return unique
+
+
+def _ranks(module: Module) -> set[str]:
+    """The symbols in groups of ranks, which are the same everywhere."""
+    groups = [n.attrs["group"] for n in module.nodes() if isinstance(n.attrs.get("group"), Group)]
+    groups += [s.group for s in module.shards.values()]
+    return {s for g in groups for d in (g.size, g.stride) for s in symbols_of(d)}
 
 
 def _symbols(type_: TensorType) -> Iterator[str]:

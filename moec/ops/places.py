@@ -23,6 +23,18 @@ def has_host(module: Module) -> bool:
     return any(n.op in OPS and OPS[n.op].place == "host" for n in module.nodes())
 
 
+def host_functions(module: Module) -> set[str]:
+    """The functions that the host runs, as steps or called by them."""
+    stack = [n.attrs["fn"] for n in module.nodes() if n.op == "host"]
+    found: set[str] = set()
+    while stack:
+        name = stack.pop()
+        if name not in found and name in module.functions:
+            found.add(name)
+            stack += [f for n in module.functions[name] if n.op in OPS for f in OPS[n.op].functions(n.attrs)]
+    return found
+
+
 def misplaced(module: Module) -> list[tuple[Graph, Node, str]]:
     """The nodes that do not find an operand where they run: their function, and what is wrong. Each node once."""
     if "main" not in module.functions or not has_host(module):

@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from moec.diagnostics import Refusal
 from moec.eval import run
 from moec.frontend.dsl import parse_moe, read_moe
-from moec.frontend.onnx_export import to_onnx
 from moec.ir.compare import modules_equal
 from moec.ir.text import parse_module, print_module
 from moec.ops.verify import verify
@@ -117,9 +115,34 @@ def test_an_all_gather_dispatcher_is_the_moe_block() -> None:
     _agrees(parse_moe(EQUAL), [8, 8, 8, 8])
 
 
-def test_export_refuses_every_collective_and_host_step_by_name() -> None:
-    with pytest.raises(Refusal) as info:
-        to_onnx(read_moe(EXAMPLE).module)
-    found = {p.what.split(" ")[0]: p.what for p in info.value.problems}
-    assert set(found) >= {"all_gather", "all_to_all_v", "group_rank", "to_host", "to_device", "host", "bind_size"}
-    assert "no groups of ranks" in found["all_to_all_v"] and "no host steps" in found["to_host"]
+def test_host_steps_inside_a_layer_are_kept_apart_where_calls_are_taken_apart() -> None:
+    """Sizes that the data decides differ from call to call, also in the functions that the host runs."""
+    module = parse_moe(TWICE)
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    limits = np.array([3.0, 8.0])
+    expected = [sum(range(int((x > limit).sum()))) for limit in limits]
+    before = run(module, {"x": x, "limits": limits}, sizes={"ep": 2})
+    PassManager(parse_passes("inline")).run(module, Context())
+    verify(module)
+    assert [n.op for n in module.main].count("host") == 2 and not any(n.op == "call" for n in module.main)
+    after = run(module, {"x": x, "limits": limits}, sizes={"ep": 2})
+    for r in range(2):
+        for i, name in enumerate(("a", "b")):
+            assert before[f"rank{r}.{name}"] == after[f"rank{r}.{name}"] == 2 * expected[i]
+
+
+TWICE = """
+group ep in [1, 4] = 2
+dim T in [1, 9] = 6
+input x: f32[T, 2], limits: f32[2]
+layer counted(x, limit) {
+    above = to_host(reduce_sum(cast(x > limit, to = i64), axes = [0, 1], keepdims = false))
+    n = size(above, at_most = 2 * T)
+    host {
+        numbers = iota(size = n, dtype = i64)
+        sum = reduce_sum(numbers, axes = [0], keepdims = false)
+    }
+    return all_reduce(to_device(sum), group = ep, reduction = "sum")
+}
+output a = counted["a"](x, limits[0]), b = counted["b"](x, limits[1])
+"""

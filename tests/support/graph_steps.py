@@ -344,7 +344,14 @@ def rope(m: Maker) -> Any:
     return m.b.rope(x, *tables, rotary_dim=2, layout=m.one_of(["half", "interleaved", "interleaved_to_half"]))
 
 
+def loss(m: Maker) -> Any:
+    x = m.pick(lambda t: t.dtype.is_float and t.rank >= 1 and t.dims[-1] == 4)
+    labels = m.b.cast(m.constant(I64, (), 0, 3), to=m.one_of([I32, I64]))
+    return m.b.cross_entropy(x, m.b.expand(labels, shape=x.type.dims[:-1]), ignore=m.one_of([None, 1]))
+
+
 MAKERS: tuple[Callable[[Maker], Any], ...] = (
+    loss,
     unary, unary, binary, binary, binary, logic, select, with_attributes, cast_integer, reduce, along_axis, matmul,
     reshape, layout, gather, scatter, indices, nonzero, sources, norm, moe, steps,
     attention, attention, rope,
