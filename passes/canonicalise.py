@@ -8,6 +8,7 @@ from moec.passes.base import Context, Result, register_pass
 from moec.passes.rule_pass import RulePass
 from moec.passes.rules_arith import ARITH_RULES
 from moec.passes.rules_nn import NN_RULES
+from moec.passes.rules_norm import NORM_RULES
 from moec.passes.rules_shape import SHAPE_RULES
 from moec.rewrite.rule import Rule
 
@@ -25,7 +26,7 @@ class Canonicalise(RulePass):
 
     @classmethod
     def rules(cls) -> list[Rule]:
-        return [*SHAPE_RULES, *ARITH_RULES, *NN_RULES]
+        return [*SHAPE_RULES, *ARITH_RULES, *NN_RULES, *NORM_RULES]
 
     def run(self, module: Module, context: Context) -> Result:
         chosen = [r for r in self.rules() if r.exactness == "exact" or not self.exact_only]
