@@ -100,6 +100,23 @@ HOSTILE = {
     "many types": X
     + chain("fn f0(a) { return a }\n", "fn f{i}(a) {{ return f{j}(a) + f{j}(concat(a, a, axis = 0))[:4] }}\n", 30)
     + "output y = f29(x)",
+    "loops": X
+    + "y = x\n"
+    + "".join(f"for k{n} in 0:100 {{\n" for n in range(7))
+    + "y = y + k0\n"
+    + "}\n" * 7
+    + "output y",
+    "empty loop": X + "for i in 0:1000000000000 {\n}\noutput x",
+    "loops in loops": X + "for i in 0:9 {\n" * 5000 + "output x",
+    "host steps": X + "host {\n" * 5000,
+    "layers of layers": X
+    + "layer f0(a) {\nweight w: f32[4]\nreturn a * w\n}\n"
+    + chain("", 'layer f{i}(a) {{ return f{j}["a"](f{j}["b"](a)) }}\n', 40)
+    + "output y = f39(x)",
+    "many layers": X
+    + "layer f(a) {\nweight w: f32[4]\nreturn a * w\n}\n"
+    + 'y = f["a", 9999](f["b", 9999](f["c", 9999](x)))\noutput y',
+    "layer subscripts": X + "y = x" + "[0](x)" * 5000,
     "huge list": "a = [" + "1, " * 20000 + "1",
     "null": X + "\0\noutput x",
     "surrogate": "output y = \ud800",

@@ -351,8 +351,7 @@ def loss(m: Maker) -> Any:
 
 
 MAKERS: tuple[Callable[[Maker], Any], ...] = (
-    loss,
     unary, unary, binary, binary, binary, logic, select, with_attributes, cast_integer, reduce, along_axis, matmul,
     reshape, layout, gather, scatter, indices, nonzero, sources, norm, moe, steps,
-    attention, attention, rope,
+    attention, attention, rope, loss,
 )  # fmt: skip

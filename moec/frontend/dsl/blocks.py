@@ -27,8 +27,14 @@ def run_for(statement: t.For, scope: Scope, later: Sequence[t.Statement]) -> Non
         scope.define(statement.name, start, "loop")
         return
     for i in range(start, stop):
+        if not scope.counted(statement.at):
+            break
         scope.define(statement.name, i, "loop")
-        scope.names[statement.name.text].read = True
+        binding = scope.names.get(statement.name.text)
+        if binding is None and statement.name.text != "_":
+            return
+        if binding is not None:
+            binding.read = True
         for number, inner in enumerate(statement.body):
             if not scope.counted(inner.at):
                 break
@@ -37,7 +43,7 @@ def run_for(statement: t.For, scope: Scope, later: Sequence[t.Statement]) -> Non
                 scope.wrong(inner.at, f"'{word}' stands inside a loop", "put it outside; only results are repeated")
             else:
                 s.run_statement(inner, scope, [*statement.body[number + 1 :], *statement.body[:number], *later])
-        del scope.names[statement.name.text]
+        scope.names.pop(statement.name.text, None)
 
 
 def run_host(statement: t.Host, scope: Scope, later: Sequence[t.Statement]) -> None:

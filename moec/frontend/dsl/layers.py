@@ -20,6 +20,9 @@ from moec.ir.graph import Value
 MAX_LAYERS = 10_000
 """Layers of one call."""
 
+MAX_WEIGHTS = 20_000
+"""Weights of the layers of a file, and of one layer."""
+
 _NAMES = 'give each layer a name of its own: NAME["name"](...), or call them as several: NAME[2](...)'
 
 
@@ -125,6 +128,10 @@ def _feed(layer: t.Fn, expr: t.Call, items: dict[str, Item], fed: Item, scope: S
 
 def _weights(beginning: str, made: Instance, at: Span, scope: Scope) -> list[Value] | None:
     """The operands for the weights of one layer; None where one cannot be, as reported."""
+    there = len(scope.weights if scope.kind == "layer" else scope.program.stored)
+    if there + len(made.weights) > MAX_WEIGHTS:
+        scope.wrong(at, f"these layers have more than {MAX_WEIGHTS} weights", "write fewer layers inside one another")
+        return None
     values = [declare_weight(LayerWeight(beginning + w.name, w.type, w.shard), at, _NAMES, scope) for w in made.weights]
     found = [v for v in values if v is not None]
     return found if len(found) == len(values) else None
