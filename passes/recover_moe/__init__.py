@@ -103,7 +103,10 @@ class _Attempt:
         i = self.interpreter
         values, indices, *counts = self.router.topk.results
         i.start(self.x, Abstract((*self.lead, feature(self.x.type.dims[-1])), Row(X)))
-        chosen = (i.tokens, i.choices)
+        spread = indices.type.rank > 2
+        if spread and len(self.lead) != indices.type.rank - 1:
+            raise _NotFound(self.router, [])
+        chosen = (*(self.lead if spread else (i.tokens,)), i.choices)
         i.start(indices, Abstract(chosen, Expert()))
         i.start(values, Abstract(chosen, Route(values)))
         for value in counts:

@@ -160,6 +160,47 @@ class Route:
     per_token: bool = False
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """1 where a token chose the expert of the axis, else 0."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The routing weights over an axis of experts, ``value`` with whatever layout: where a token did not choose the
+    expert 0 if ``zero``, else minus infinity (then they are logits)."""
+
+    value: Value
+    zero: bool
+
+
+@dataclass(frozen=True)
+class Masked:
+    """The routing weight of a slot whose expert is ``expert``, else 0; per token where ``summed`` over its slots."""
+
+    expert: int
+    value: Value
+    summed: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Per token what ``expert`` adds to the sum: ``tree``, or 0 where it was not chosen."""
+
+    expert: int
+    tree: Tree
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """A slot number over the number of choices, not yet rounded down."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """0 for slot 0, else 1: what an exporter's truncating division multiplies by."""
+
+
 @dataclass(frozen=True, eq=False)
 class Tree:
     """What a row of floats is computed as. Leaves: "x" (the token's features), "route", "number", "weight"."""

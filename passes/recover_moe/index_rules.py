@@ -13,6 +13,7 @@ from moec.passes.recover_moe.contents import (
     Active,
     BelowEdges,
     Choice,
+    Chosen,
     Columns,
     Counts,
     Expert,
@@ -21,14 +22,17 @@ from moec.passes.recover_moe.contents import (
     Number,
     Offsets,
     OneHot,
+    Quotient,
     Range,
     Rank,
+    Sign,
     Slot,
     Token,
     Truth,
     Zero,
     every_count,
 )
+from moec.passes.recover_moe.dense_rules import selected
 from moec.passes.recover_moe.interpret import Interpreter, Known, rule
 from moec.passes.recover_moe.static import Ref
 from moec.passes.recover_moe.table_rules import tabulated
@@ -42,7 +46,7 @@ def positions(i: Interpreter, meaning: Abstract) -> Any:
     likewise."""
     if not isinstance(meaning.content, Iota):
         return meaning.content
-    axis = next((a for a in meaning.axes if a), ())
+    axis = counted_axis(meaning)
     size = axis[0].dim if len(axis) == 1 else 0
     if axis in (i.slots, i.tokens):
         return Slot() if axis == i.slots else Token()
@@ -51,13 +55,24 @@ def positions(i: Interpreter, meaning: Abstract) -> Any:
     return Token() if size == i.token_count else meaning.content
 
 
+def counted_axis(meaning: Abstract) -> Axis:
+    """The axis along which 0, 1, 2, ... counts, repetitions left out."""
+    return next((found for a in meaning.axes if (found := _plain(a))), ())
+
+
+def _plain(axis: Axis) -> Axis:
+    return tuple(a for a in axis if a.kind != "repeat")
+
+
 def index_axes(i: Interpreter, meaning: Abstract) -> Axes:
     """Its axes, with an axis of 0, 1, 2, ... over all slots or tokens named as such."""
     if not isinstance(meaning.content, Iota):
         return meaning.axes
     kind = positions(i, meaning)
     named: Axis = i.slots if isinstance(kind, Slot) else i.tokens if isinstance(kind, Token) else ()
-    return tuple(named or a if a else a for a in meaning.axes)
+    if not named:
+        return meaning.axes
+    return tuple((*(x for x in a if x.kind == "repeat"), *named) if _plain(a) else a for a in meaning.axes)
 
 
 def one_hot_of(i: Interpreter, expert: Abstract, other: Abstract) -> Abstract | None:
@@ -160,7 +175,7 @@ def _is_nan(i: Interpreter, n: Node, k: Known) -> Abstract | None:
 def _select(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     cond, a, b = k
     if not isinstance(cond.content, Truth):
-        return None
+        return selected(k, broadcast_axes([m.axes for m in k]))
     chosen = a if cond.content.value else b
     axes = broadcast_axes([m.axes for m in k])
     return None if axes is None else Abstract(axes, chosen.content)
@@ -240,7 +255,34 @@ def index_add(i: Interpreter, k: Known) -> Abstract | None:
             return Abstract(axes, a.content)
         if axes is not None and a.content == Token(i.top_k) and isinstance(b.content, Choice):
             return Abstract(axes, Slot())
+        joined = _joined_spans(a.content, b.content)
+        if axes is not None and joined is not None:
+            return Abstract(axes, joined)
     return None
+
+
+def _joined_spans(a: Any, b: Any) -> Counts | None:
+    """Counts of neighbouring experts, added."""
+    if not isinstance(a, Counts) or not isinstance(b, Counts) or len(a.spans) != 1 or len(b.spans) != 1:
+        return None
+    (low, middle), (again, high) = a.spans[0], b.spans[0]
+    return Counts(((low, high),)) if middle == again else None
+
+
+def truncated(i: Interpreter, n: Node, k: Known, axes: Axes | None) -> Abstract | None:
+    """Division of slot numbers as exporters spell a truncating one: floor(abs(slot / K)) * sign(slot / K)."""
+    contents = [positions(i, m) if m.content != Sign() else m.content for m in k]
+    if axes is None:
+        return None
+    found: Any = None
+    if n.op == "div" and n.result.type.dtype.is_float and contents[1] == Number(i.top_k):
+        axes = broadcast_axes([index_axes(i, k[0]), k[1].axes])
+        found = Quotient() if isinstance(contents[0], Slot) else None
+    elif n.op in ("abs", "floor", "trunc", "sign") and contents[0] == Quotient():
+        found = {"abs": Quotient(), "sign": Sign()}.get(n.op, Token())
+    elif n.op == "mul" and Sign() in contents and Token() in contents:
+        found = Token()
+    return None if found is None or axes is None else Abstract(axes, found)
 
 
 @rule("cumsum")
@@ -282,22 +324,30 @@ def summed(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     covered = tuple(x for j in axes for x in k[0].axes[j])
     if n.attrs["keepdims"] or len(rest) != 1:
         return None
-    whole = sorted(map(str, covered)) == sorted(map(str, i.slots)) or (
+    rows = i.tokens if isinstance(k[0].content, Chosen) else i.slots
+    whole = sorted(map(str, covered)) == sorted(map(str, rows)) or (
         len(covered) == 1 and covered[0].kind == "rows" and covered[0].key.kind == "sorted"
     )
     if not whole:
         return None
     if isinstance(k[0].content, BelowEdges):
         return Abstract((feature(len(k[0].content.edges)),), Offsets(k[0].content.edges))
-    if isinstance(k[0].content, OneHot) and rest[0] == i.experts:
+    if isinstance(k[0].content, OneHot | Chosen) and rest[0] == i.experts:
         count = rest[0][0].dim
         return Abstract((feature(count),), every_count(int(str(count))))
     return None
 
 
+def _edge(content: Any) -> Any:
+    """A count of all experts below one is where that one's rows start."""
+    if isinstance(content, Counts) and len(content.spans) == 1 and content.spans[0][0] == 0:
+        return Offsets((content.spans[0][1],))
+    return content
+
+
 @rule("range")
 def _range(i: Interpreter, n: Node, k: Known) -> Abstract | None:
-    start, limit, step = (m.content for m in k)
+    start, limit, step = (_edge(m.content) for m in k)
     if not isinstance(step, Number) or step.value != 1 or not isinstance(limit, Offsets):
         return None
     low = start.edges[0] if isinstance(start, Offsets) else 0 if isinstance(start, Number | Zero) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moec.ir.graph import Node
-from moec.passes.recover_moe.axes import Axes, Axis, feature, regrouped, repeated
+from moec.passes.recover_moe.axes import Axes, Axis, feature, joined_axis, regrouped, repeated
 from moec.passes.recover_moe.contents import (
     Abstract,
     Active,
@@ -25,11 +25,13 @@ from moec.passes.recover_moe.contents import (
     Row,
     Slot,
     Space,
+    Spread,
     Token,
     Tree,
     Zero,
     every_count,
 )
+from moec.passes.recover_moe.dense_rules import one_of, spread
 from moec.passes.recover_moe.index_rules import index_axes, positions
 from moec.passes.recover_moe.interpret import Interpreter, Known, Lost, rule
 from moec.passes.recover_moe.merge import merged
@@ -71,12 +73,8 @@ def _expand(i: Interpreter, n: Node, k: Known) -> Abstract | None:
 
 @rule("tile")
 def _tile(i: Interpreter, n: Node, k: Known) -> Abstract | None:
-    """A repetition of axes of size 1 is a broadcast."""
-    axes = []
-    for axis, size, count in zip(k[0].axes, n.operand(0).type.dims, n.attrs["repeats"], strict=True):
-        if count != 1 and (axis or size != 1):
-            return None
-        axes.append(axis if count == 1 else repeated(count))
+    """A repetition is a broadcast along an axis outside the one that is repeated."""
+    axes = [(*repeated(count), *axis) for axis, count in zip(k[0].axes, n.attrs["repeats"], strict=True)]
     return None if isinstance(k[0].content, Combined) else Abstract(tuple(axes), k[0].content)
 
 
@@ -85,10 +83,15 @@ def _slice(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     content, axes, axis = k[0].content, k[0].axes, n.attrs["axis"]
     start, stop, step = (n.attrs[name] for name in ("start", "stop", "step"))
     if isinstance(content, Row):
+        space = axes[axis][0].key if axes[axis] and axes[axis][0].kind == "rows" else None
+        if isinstance(space, Space) and space.kind == "sorted":
+            raise Lost(f"sorted rows are cut at {start} and {stop}, sizes that the tracer baked in where data decides")
         return sliced_features(n, k[0])
     if not isinstance(start, int) or not isinstance(stop, int):
         return None
     one = (*axes[:axis], (), *axes[axis + 1 :])
+    if isinstance(content, Spread) and stop - start == 1:
+        return one_of(i, k[0], axis, start)
     if isinstance(content, OneHot) and axes[axis] == i.experts and stop - start == 1:
         return Abstract(one, Mask(start))
     if content == Active(number=True):
@@ -114,6 +117,9 @@ def _concat(i: Interpreter, n: Node, k: Known) -> Abstract | None:
             return None
         columns = Columns(tuple(m.content for m in k))
         return Abstract((*axes[:axis], feature(len(k)), *axes[axis + 1 :]), columns)
+    if all(isinstance(m.content, Counts) and len(m.axes) == 1 for m in k):
+        spans = tuple(span for m in k for span in m.content.spans)
+        return Abstract((feature(len(spans)),), Counts(spans))
     return _joined_pieces(i, n, k, axis)
 
 
@@ -187,10 +193,15 @@ def _at_number(i: Interpreter, data: Abstract, ref: Ref | None, number: int, axi
     content = data.content
     if content == Active(number=True):
         return Abstract(axes, content)
+    if isinstance(content, Spread) and number >= 0:
+        found = one_of(i, data, axis, number)
+        return None if found is None else Abstract(axes, found.content)
     if isinstance(content, OneHot) and data.axes[axis] == i.experts and number >= 0:
         return Abstract(axes, Mask(number))
     if isinstance(content, Columns) and data.axes[axis] == feature(len(content.columns)):
         return Abstract(axes, content.columns[number])
+    if isinstance(content, Counts) and len(data.axes) == 1:
+        return Abstract(axes, Counts(content.spans[number : number + 1 or None]))
     if isinstance(content, Offsets) and len(data.axes) == 1:
         return Abstract(axes, Offsets(content.edges[number : number + 1 or None]))
     if ref is not None and axis == 0 and ref.dtype.is_float:
@@ -234,13 +245,25 @@ def _scatter_nd(i: Interpreter, n: Node, k: Known) -> Abstract | None:
 def _scatter_elements(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     base, index, updates = k
     if isinstance(index.content, Expert):
-        return _counted(i, n, base, index, updates)
-    if index.content != Token() or n.attrs["axis"] != 0 or len(index.axes) != 2:
+        return spread(i, n, k) or _counted(i, n, base, index, updates)
+    if positions(i, index) != Token() or n.attrs["axis"] != 0 or len(index.axes) != 2:
         return None
-    wide = index.axes[1] == repeated(n.operand(1).type.dims[1])
-    if not wide or index.axes[0] != updates.axes[0]:
+    rows, width = index_axes(i, index)
+    if width != repeated(n.operand(1).type.dims[1]) or joined_axis(rows, updates.axes[0]) != updates.axes[0]:
         return None
     return _added(i, n, base, updates, updates.axes[0], n.attrs["reduction"])
+
+
+@rule("gather_elements")
+def _gather_elements(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    """Rows of tokens by an index that is the same all along a row."""
+    data, index = k
+    if positions(i, index) != Token() or n.attrs["axis"] != 0 or len(index.axes) != 2 or data.axes[0] != i.tokens:
+        return None
+    rows, width = index_axes(i, index)
+    if width != repeated(n.operand(1).type.dims[1]) or n.operand(1).type.dims[1] != n.operand(0).type.dims[1]:
+        return None
+    return Abstract((rows, data.axes[1]), data.content)
 
 
 def _counted(i: Interpreter, n: Node, base: Abstract, index: Abstract, updates: Abstract) -> Abstract | None:
@@ -266,12 +289,14 @@ def _added(i: Interpreter, n: Node, base: Abstract, updates: Abstract, rows: Axi
     of_one = isinstance(space, Space) and space.kind in ("hits", "piece")
     if reduction == "none" and not (of_one and isinstance(base.content, Zero)):
         raise Lost("rows of one token overwrite each other: a scatter without reduction where a sum is meant")
-    if not isinstance(base.content, Zero | Combined) or n.result.type.dims[0] != i.token_count:
+    if not isinstance(base.content, Zero | Combined | Row) or n.result.type.dims[0] != i.token_count:
         return None
     key = space.expert if isinstance(space, Space) and of_one else "all"
-    if key == "all" and rows != i.slots and not (isinstance(space, Space) and space.kind == "sorted"):
+    every = rows in (i.slots, (*i.experts, *i.tokens)) or (isinstance(space, Space) and space.kind == "sorted")
+    if key == "all" and not every:
         return None
-    before = base.content if isinstance(base.content, Combined) else Combined({})
+    before = Combined({}, base.content.tree if isinstance(base.content, Row) else None)
+    before = base.content if isinstance(base.content, Combined) else before
     if key in before.parts:
         raise Lost(f"expert {key} is added twice")
     return Abstract(axes, Combined({**before.parts, key: updates.content.tree}, before.shared))

@@ -70,7 +70,10 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
     if topk.op == "gating":
         return _fused(topk, statics)
     choice = topk.operand(0)
-    if choice.type.shape is None or choice.type.rank != 2 or topk.attrs["axis"] != 1 or not topk.attrs["largest"]:
+    if choice.type.shape is None or choice.type.rank < 2 or not topk.attrs["largest"]:
+        return None
+    last = choice.type.rank - 1
+    if topk.attrs["axis"] != last:
         return None
     if not isinstance(topk.attrs["k"], int):
         return None
@@ -82,7 +85,7 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
     value, narrow = uncast(choice)
     added = producer(value, "add")
     if added is not None and producer(uncast(added.operand(0))[0], "softmax", "sigmoid") is not None:
-        score_bias = _vector(statics.ref(added.operand(1)), choice.type.dims[1])
+        score_bias = _vector(statics.ref(added.operand(1)), choice.type.dims[last])
         if score_bias is None:
             return None
         if narrow.bits < F32.bits:
@@ -94,7 +97,7 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
     scores = added.operand(0) if added is not None and score_bias is not None else choice
     logits = value
     if scored is not None:
-        if scored.op == "softmax" and scored.attrs["axis"] != 1:
+        if scored.op == "softmax" and scored.attrs["axis"] != last:
             return None
         logits = uncast(scored.operand(0))[0]
     found = _product(logits, statics)
@@ -172,6 +175,8 @@ def weighting(router: Router, weights: Value, statics: Statics) -> dict[str, Any
             raise NoRouter("the routing weights are changed after they were made", value.producer)
         return {name: router.topk.attrs[name] for name in opdef("gating").attrs} | {"weights_dtype": narrow}
     found: dict[str, Any] = {"weights_dtype": narrow, "scale": 1.0, "renormalize": False, "renormalize_eps": 0.0}
+    inner, score = _gathered(value, router.topk.results[1])
+    value = inner if score is None else value
     scaled = producer(value, "mul")
     if scaled is not None:
         factor = _number(scaled.operand(1), statics)
@@ -207,15 +212,38 @@ def _eps(divided: Node, value: Value, statics: Statics) -> float:
     terms = None if summed is None else uncast(summed.operand(0))[0]
     magnitude = None if terms is None else producer(terms, "abs")
     terms = terms if magnitude is None else magnitude.operand(0)
-    if summed is None or terms is not value or summed.attrs["axes"] != (1,):
+    if summed is None or terms is not value or summed.attrs["axes"] != (terms.type.rank - 1,):
         raise NoRouter("the routing weights are divided by something else than their sum over the choices", divided)
     return eps
+
+
+def _gathered(value: Value, indices: Value) -> tuple[Value, Node | None]:
+    """What was put at the chosen experts, where ``value`` is spread over all of them; and the score taken after that.
+
+    A score of chosen logits among minus infinities is the score of the chosen ones alone.
+    """
+    here, score = value, None
+    while (node := producer(here, "reshape", "transpose", "softmax", "sigmoid", "cast")) is not None:
+        if node.op in ("softmax", "sigmoid"):
+            if score is not None:
+                return value, None
+            score = node
+        here = node.operand(0)
+    scattered = producer(here, "scatter_elements")
+    if scattered is None or scattered.operand(1) is not indices:
+        return value, None
+    return uncast(scattered.operand(2))[0], score
 
 
 def _base(router: Router, value: Value) -> dict[str, Any]:
     """Where the weights come from before they are normalised and scaled: scores of the chosen, or a score of what was
     chosen."""
     chosen, indices = router.topk.results
+    value, score = _gathered(value, indices)
+    if score is not None:
+        if value is not chosen or router.score:
+            raise NoRouter("the scores of the chosen logits are not of the chosen logits themselves", score)
+        return {"score": score.op, "score_order": "after_topk", "score_dtype": _held(score.result.type.dtype)}
     before = {"score": router.score, "score_order": "before_topk", "score_dtype": router.score_dtype}
     if value is chosen and router.groups["groups"] > 1:
         raise NoRouter("the routing weights are masked scores, not the scores themselves", router.topk)
@@ -226,13 +254,14 @@ def _base(router: Router, value: Value) -> dict[str, Any]:
             raise NoRouter("the routing weights are logits, without softmax or sigmoid", router.topk)
         return before
     gathered = producer(value, "gather_elements")
-    if gathered is not None and gathered.attrs["axis"] == 1 and gathered.operand(1) is indices:
+    last = indices.type.rank - 1
+    if gathered is not None and gathered.attrs["axis"] == last and gathered.operand(1) is indices:
         if uncast(gathered.operand(0))[0] is uncast(router.scores)[0] and router.score:
             return before
         raise NoRouter("the routing weights are taken from other scores than the choice", gathered)
     scored = producer(value, "softmax", "sigmoid")
     if scored is not None and uncast(scored.operand(0))[0] is chosen and not router.score:
-        if scored.op == "softmax" and scored.attrs["axis"] != 1:
+        if scored.op == "softmax" and scored.attrs["axis"] != last:
             raise NoRouter("the softmax of the chosen logits is not over the choices", scored)
         held = _held(scored.result.type.dtype)
         return {"score": scored.op, "score_order": "after_topk", "score_dtype": held}

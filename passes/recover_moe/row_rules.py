@@ -8,6 +8,7 @@ from moec.passes.recover_moe.axes import Axes, broadcast_axes, feature
 from moec.passes.recover_moe.contents import (
     Abstract,
     BelowEdges,
+    Chosen,
     Combined,
     Counts,
     Expert,
@@ -19,11 +20,21 @@ from moec.passes.recover_moe.contents import (
     Opaque,
     Route,
     Row,
+    Spread,
     Tree,
     Truth,
     Zero,
 )
-from moec.passes.recover_moe.index_rules import NON_NEGATIVE, index_add, index_div, index_mul, index_sub, summed
+from moec.passes.recover_moe.dense_rules import masked, products, scored, summed_over_choices, summed_over_experts
+from moec.passes.recover_moe.index_rules import (
+    NON_NEGATIVE,
+    index_add,
+    index_div,
+    index_mul,
+    index_sub,
+    summed,
+    truncated,
+)
 from moec.passes.recover_moe.interpret import Interpreter, Known, rule
 from moec.passes.recover_moe.static import Ref, changed, flipped
 from moec.passes.recover_moe.table_rules import tabulated
@@ -40,6 +51,8 @@ def leaf(i: Interpreter, value: Value, meaning: Abstract) -> Tree | None:
         return content.tree
     if isinstance(content, Route):
         return None if content.per_token else Tree("route", (), content.value)
+    if isinstance(content, Spread):
+        return Tree("route", (), content.value) if content.zero else None
     if isinstance(content, Number):
         return Tree("number", (), content.value)
     ref = content if isinstance(content, Ref) else i.statics.ref(value)
@@ -63,9 +76,12 @@ def routing(i: Interpreter, n: Node, k: Known, axes: Axes | None) -> Abstract | 
 @rule("add", "mul", *ELEMENTWISE)
 def _elementwise(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     axes = broadcast_axes([m.axes for m in k])
-    found = routing(i, n, k, axes) or combined(i, n, k) or tabulated(i, n, k)
+    found = routing(i, n, k, axes) or combined(i, n, k) or tabulated(i, n, k) or truncated(i, n, k, axes)
+    found = found or masked(i, n, k, axes)
     if found is not None:
         return found
+    if n.op == "sigmoid" and isinstance(k[0].content, Spread):
+        return scored(i, n, k[0])
     if n.op in _ON_INDICES and not n.result.type.dtype.is_float:
         return _ON_INDICES[n.op](i, k)
     if n.op == "sub" and isinstance(k[0].content, Offsets):
@@ -107,9 +123,9 @@ def _swiglu(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     return Abstract(axes, Row(Tree("swiglu", (k[0].content.tree,), n.attrs)))
 
 
-@rule("abs", "floor", "ceil", "trunc", "round")
+@rule("abs", "floor", "ceil", "trunc", "round", "sign")
 def _rounding(i: Interpreter, n: Node, k: Known) -> Abstract | None:
-    return tabulated(i, n, k) or routing(i, n, k, k[0].axes)
+    return tabulated(i, n, k) or routing(i, n, k, k[0].axes) or truncated(i, n, k, k[0].axes)
 
 
 @rule("cast")
@@ -121,11 +137,13 @@ def _cast(i: Interpreter, n: Node, k: Known) -> Abstract | None:
         return Abstract(k[0].axes, Row(Tree("cast", (content.tree,), to)))
     if isinstance(content, Route) and to.is_float:
         return Abstract(k[0].axes, Route(n.result, content.per_token))
+    if isinstance(content, Spread) and to.is_float:
+        return Abstract(k[0].axes, Spread(n.result, content.zero))
     if isinstance(content, Combined) and to.is_float:
         return k[0]
     if isinstance(content, Truth):
         return Abstract(k[0].axes, Number(int(content.value)))
-    exact = (*NON_NEGATIVE, Expert, Mask, OneHot, BelowEdges, Counts, Offsets)
+    exact = (*NON_NEGATIVE, Expert, Mask, OneHot, Chosen, BelowEdges, Counts, Offsets)
     if isinstance(content, NON_NEGATIVE) and to is BOOL:
         return Abstract(k[0].axes, Opaque())
     if isinstance(content, exact) and (to.bits >= 32 or isinstance(content, Mask | OneHot)):
@@ -135,6 +153,8 @@ def _cast(i: Interpreter, n: Node, k: Known) -> Abstract | None:
 
 @rule("softmax")
 def _softmax(i: Interpreter, n: Node, k: Known) -> Abstract | None:
+    if isinstance(k[0].content, Spread):
+        return scored(i, n, k[0])
     return routing(i, n, k, k[0].axes) if k[0].axes[n.attrs["axis"]] == i.choices else None
 
 
@@ -149,7 +169,7 @@ def _reduce(i: Interpreter, n: Node, k: Known) -> Abstract | None:
         return None
     if isinstance(content, Row) and over == i.choices and kept and kept[0] == i.tokens:
         return Abstract(kept, Combined({"all": content.tree}))
-    return summed(i, n, k)
+    return summed_over_choices(i, k[0], over, kept) or summed_over_experts(i, k[0], axes, kept) or summed(i, n, k)
 
 
 @rule("matmul")
@@ -161,6 +181,8 @@ def _matmul(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     if isinstance(a.content, Row) and weight is not None and len(weight.shape) == 2 and not flip_a:
         stored = weight if flip_b else flipped(weight)
         return _product(a, Tree("weight", (), ("one", stored)), (*a.axes[:-1], feature(stored.shape[0])))
+    if isinstance(a.content, Row) and weight is not None and not flip_a:
+        return products(i, a, weight, flip_b)
     if isinstance(a.content, Row) and isinstance(b.content, Row) and b.content.tree.attrs == "data" and not flip_a:
         return _product(a, b.content.tree, (*a.axes[:-1], b.axes[0 if flip_b else 1]))
     if not isinstance(a.content, Row) or not isinstance(b.content, Row) or left.type.rank != 3 or right.type.rank != 3:

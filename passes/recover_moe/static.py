@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from moec.ir.data import TensorData, derive
-from moec.ir.graph import Module, Value
+from moec.ir.graph import Module, Node, Value
 from moec.ir.types import DType
 from moec.ops.build import Builder
-from moec.passes.recover_moe.axes import feature, repeated
+from moec.passes.recover_moe.axes import feature, regrouped, repeated
 from moec.passes.recover_moe.contents import Abstract, Iota, Number, Zero
 
 READ_LIMIT = 1 << 16
@@ -138,6 +138,8 @@ class Statics:
         if node.op == "constant":
             data = node.attrs["value"]
             return Ref(data.shape, data.dtype, data, value)
+        if node.op == "gather":
+            return self._entry(node)
         if node.op not in ("reshape", "transpose", "slice", "concat"):
             return None
         parts = [None if v is None else self.ref(v) for v in node.operands]
@@ -145,9 +147,43 @@ class Statics:
             return None
         return changed(node.op, *[p for p in parts if p is not None], **node.attrs)
 
+    def _entry(self, node: Node) -> Ref | None:
+        """One entry of a stack, at a constant position."""
+        index = node.operand(1).producer
+        whole = self.ref(node.operand(0))
+        if whole is None or index is None or index.op != "constant" or node.attrs["axis"] != 0:
+            return None
+        data = index.attrs["value"]
+        if data.shape != () or not whole.shape:
+            return None
+        at = int(data.numpy()) % whole.shape[0]
+        part = changed("slice", whole, axis=0, start=at, stop=at + 1, step=1)
+        return changed("reshape", part, shape=whole.shape[1:])
+
+    def _counts(self, node: Node) -> bool:
+        """Whether it is a layout of 0, 1, 2, ..."""
+        above: Node | None = node
+        while above is not None and above.op in ("reshape", "expand"):
+            above = above.operand(0).producer
+        return above is not None and above.op == "iota"
+
+    def _moved(self, node: Node) -> Abstract | None:
+        inner = self.abstract(node.operand(0))
+        if inner is None:
+            return None
+        old, new = node.operand(0).type.dims, node.attrs["shape"]
+        if node.op == "reshape":
+            axes = regrouped(inner.axes, old, new)
+            return None if axes is None else Abstract(axes, inner.content)
+        lead = len(new) - len(old)
+        kept = [a if x == y else repeated(y) for a, x, y in zip(inner.axes, old, new[lead:], strict=True)]
+        return Abstract((*map(repeated, new[:lead]), *kept), inner.content)
+
     def abstract(self, value: Value) -> Abstract | None:
         """Its constant meaning: a number, zeros, 0, 1, 2, ..., or a weight; None where it is not constant."""
         node = value.producer
+        if node is not None and node.op in ("reshape", "expand") and self._counts(node):
+            return self._moved(node)
         if node is not None and node.op == "expand":
             inner = self.abstract(node.operand(0))
             if inner is not None and isinstance(inner.content, Zero | Number):

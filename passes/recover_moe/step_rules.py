@@ -1,4 +1,4 @@
-"""The block's own steps: an operator that an exporter fused imports as gating, permute, grouped products and unpermute."""
+"""The steps of a block: an operator that an exporter fused comes as gating, permute, grouped products, unpermute."""
 
 from __future__ import annotations
 
