@@ -73,8 +73,7 @@ class _Walk:
             callee = self.module.functions.get(node.attrs["fn"])
             if callee is None or len(callee.inputs) != len(given):
                 return ["both"] * len(node.results)
-            found = self.function(callee, given, on_host or node.op == "host")
-            return ["host"] * len(found) if node.op == "host" else found
+            return self.function(callee, given, on_host or node.op == "host")
         if node.op == "to_host":
             return ["host"]
         if on_host or definition.place == "host":

@@ -22,7 +22,7 @@ sum = all_reduce(x, group = g, reduction = "sum")
 both = grown + sum
 row = reduce_max(x, axes = [0], keepdims = true) * 2          # before its rows are counted
 n = size(to_host(c), at_most = 8)
-padded = expand(row, shape = [n, 4]) * 3
+padded = expand(row, shape = [n, 4]) * row
 host {
     scale = read * 2 + 1
     limit = scale * scale
