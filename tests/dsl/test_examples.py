@@ -11,6 +11,7 @@ import pytest
 
 from moec.eval import run
 from moec.frontend.dsl import read_moe, read_moe_text
+from moec.frontend.dsl.format import format_text
 from moec.ir.compare import modules_equal
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
@@ -31,6 +32,12 @@ def test_loads_without_a_warning_and_prints_back(name: str) -> None:
     for node in loaded.module.nodes():
         source = node.origin.sources[0]
         assert source.file.endswith(name) and source.line > 0
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_is_in_canonical_form(name: str) -> None:
+    text = (EXAMPLES / name).read_text()
+    assert format_text(text, name) == text
 
 
 def test_the_guide_is_right() -> None:

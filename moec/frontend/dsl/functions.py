@@ -135,7 +135,8 @@ def _instance(fn: t.Fn, expr: t.Call, items: dict[str, Item], scope: Scope) -> I
     program = scope.program
     problems = len(program.report.problems)
     graph = Graph(unique_name(fn.name, program.module.functions))
-    inner = Scope(program, graph, scope.file, f" (in {fn.name}, called on line {expr.at.line})", fn.word)
+    called = f", called on line {expr.at.line}" if expr.at != fn.at else ""
+    inner = Scope(program, graph, scope.file, f" (in {fn.name}{called})", fn.word)
     _bind(fn, expr, items, inner, scope)
     if len(program.report.problems) > problems:
         return None

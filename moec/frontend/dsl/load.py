@@ -15,6 +15,7 @@ from moec.frontend.dsl.parse import parse
 from moec.frontend.dsl.report import Report, Span, place
 from moec.frontend.dsl.scope import Program, Scope
 from moec.frontend.dsl.statements import run_main, warn_unread
+from moec.frontend.dsl.uncalled import check_uncalled
 from moec.frontend.dsl.values import BUILTINS
 from moec.ir.graph import Graph, Module
 from moec.ops.places import misplaced
@@ -76,13 +77,13 @@ def read_moe_text(text: str, file: str = "<text>") -> Loaded:
     program.reserved.update((s.name, None) for s in statements if isinstance(s, t.Dim | t.Group))
     run_main(statements, main)
     _check_places(program)
+    uncalled = [fn for name, fn in program.functions.items() if name not in program.called]
+    unchecked = [fn for fn in uncalled if not check_uncalled(fn, main)]
     report.raise_if_wrong()
     warn_unread(main)
-    for name, fn in program.functions.items():
-        if name not in program.called:
-            report.warn(
-                fn.at, f"{fn.word} '{name}' is never called, so nothing in it was checked", "call it or leave it out"
-            )
+    for fn in uncalled:
+        so = ", so nothing in it was checked" if fn in unchecked else ""
+        report.warn(fn.at, f"{fn.word} '{fn.name}' is never called{so}", "call it or leave it out")
     return Loaded(program.module, program.tune, tuple(sorted(report.warnings, key=place)))
 
 
