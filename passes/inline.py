@@ -143,7 +143,7 @@ class _Copier:
 def _ranks(module: Module) -> set[str]:
     """The symbols in groups of ranks, which are the same everywhere."""
     groups = [n.attrs["group"] for n in module.nodes() if isinstance(n.attrs.get("group"), Group)]
-    groups += [s.group for s in module.shards.values()]
+    groups += [s.group for shards in module.shards.values() for s in shards]
     return {s for g in groups for d in (g.size, g.stride) for s in symbols_of(d)}
 
 

@@ -38,7 +38,7 @@ def groups(module: Module) -> list[Group]:
     for node in module.nodes():
         if "group" in node.attrs and isinstance(node.attrs["group"], Group):
             found[node.attrs["group"]] = None
-    found.update(dict.fromkeys(s.group for s in module.shards.values()))
+    found.update(dict.fromkeys(s.group for shards in module.shards.values() for s in shards))
     return list(found)
 
 
@@ -85,28 +85,34 @@ def output_types(module: Module, sizes: Mapping[str, int]) -> dict[str, DType]:
 
 def whole_shape(name: str, shape: Sequence[Dim], module: Module) -> tuple[Dim, ...]:
     """The shape of the whole that the input or weight ``name``, of which each rank has ``shape``, is a part of."""
-    shard = module.shards.get(name)
-    return tuple(d * shard.group.size if shard is not None and i == shard.axis else d for i, d in enumerate(shape))
+    dims = list(shape)
+    for shard in module.shards.get(name, ()):
+        dims[shard.axis] = dims[shard.axis] * shard.group.size
+    return tuple(dims)
 
 
-def part_of(name: str, arrays: Mapping[str, Array], rank: int, shard: Shard | None) -> Array | None:
+def part_of(name: str, arrays: Mapping[str, Array], rank: int, shards: Sequence[Shard]) -> Array | None:
     """What ``rank`` has of the input or weight ``name``; None where ``arrays`` has nothing of it.
 
-    Refusal where the whole does not split into parts. ``shard`` has numbers.
+    Refusal where the whole does not split into parts. ``shards`` have numbers.
     """
     own = arrays.get(f"rank{rank}.{name}")
     if own is not None:
         return own
     whole = arrays.get(name)
-    if whole is None or shard is None:
+    return None if whole is None else _cut(name, np.asarray(whole), rank, shards)
+
+
+def _cut(name: str, whole: Array, rank: int, shards: Sequence[Shard]) -> Array:
+    if not shards:
         return whole
-    whole, size = np.asarray(whole), evaluate(shard.group.size, {})
+    shard, size = shards[0], evaluate(shards[0].group.size, {})
     if whole.ndim <= shard.axis or whole.shape[shard.axis] % size:
         what = f"'{name}' with shape {list(whole.shape)} does not split into {size} parts along axis {shard.axis}"
         raise Refusal(what, Where(), f"it is sharded over {shard.group.name}: give the whole of it")
     step = whole.shape[shard.axis] // size
     start = shard.group.place(rank) * step
-    return whole[(slice(None),) * shard.axis + (slice(start, start + step),)]
+    return _cut(name, whole[(slice(None),) * shard.axis + (slice(start, start + step),)], rank, shards[1:])
 
 
 def arrays_of(
@@ -115,8 +121,8 @@ def arrays_of(
     """The arrays that ``rank`` has for ``names``, as far as ``arrays`` gives them."""
     found = {}
     for name in names:
-        shard = module.shards.get(name)
-        array = part_of(name, arrays, rank, Shard(shard.group.at(sizes), shard.axis) if shard else None)
+        shards = [Shard(s.group.at(sizes), s.axis) for s in module.shards.get(name, ())]
+        array = part_of(name, arrays, rank, shards)
         if array is not None:
             found[name] = array
     return found

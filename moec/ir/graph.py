@@ -284,7 +284,7 @@ class Module:
     def __init__(self) -> None:
         self.functions: dict[str, Graph] = {}
         self.symbols: dict[str, Bounds] = {}
-        self.shards: dict[str, Shard] = {}
+        self.shards: dict[str, tuple[Shard, ...]] = {}
         """By name of an input of ``main`` or of a weight."""
 
     @property

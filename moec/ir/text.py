@@ -36,7 +36,8 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 def print_module(module: Module, origins: bool = False) -> str:
     """The module's text; with ``origins`` each line ends in a comment that says where its node came from."""
     parts = [f"symbol {name} in [{low}, {high}]\n" for name, (low, high) in module.symbols.items()]
-    parts += [f"sharded {json.dumps(name)} over {s.group} axis {s.axis}\n" for name, s in module.shards.items()]
+    for name, shards in module.shards.items():
+        parts += [f"sharded {json.dumps(name)} over {s.group} axis {s.axis}\n" for s in shards]
     for graph in module.functions.values():
         parts.append(("\n" if parts else "") + print_graph(graph, origins))
     return "".join(parts)
@@ -179,7 +180,9 @@ class _Reader:
             if match := _SYMBOL.match(stripped):
                 self.symbol(module, match[1], int(match[2]), int(match[3]))
             elif match := _SHARDED.match(stripped):
-                module.shards[_unquoted(match[1])] = Shard(AttrReader(match[2], 0, self.store).group(), int(match[3]))
+                shard = Shard(AttrReader(match[2], 0, self.store).group(), int(match[3]))
+                name = _unquoted(match[1])
+                module.shards[name] = (*module.shards.get(name, ()), shard)
             elif match := _FUNC.match(stripped):
                 self.open(module, match)
             else:

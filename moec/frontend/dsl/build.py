@@ -65,6 +65,9 @@ class TreeBuilder(Transformer_NonRecursive):
         _expect(c[0], "over")
         return _name(c[1])
 
+    def shardings(self, meta: Any, c: list[Any]) -> tuple[t.Sharding, ...]:
+        return tuple(c)
+
     def sharding(self, meta: Any, c: list[Any]) -> t.Sharding:
         _expect(c[0], "sharded")
         _expect(c[2], "axis")

@@ -86,9 +86,9 @@ def input_(statement: t.Input, scope: Scope) -> None:
         if type_ is not None:
             value = scope.graph.add_input(declared.name, type_)
             note_spelling(declared.type, value, scope)
-            shard = _shard(declared.sharding, type_, scope)
-            if shard is not None:
-                scope.program.module.shards[declared.name] = shard
+            shards = _shards(declared.shardings, type_, scope)
+            if shards:
+                scope.program.module.shards[declared.name] = shards
         scope.define(t.Name(declared.at, declared.name), value, "input")
 
 
@@ -98,15 +98,15 @@ def weight(statement: t.Weight, scope: Scope) -> None:
         type_ = resolve(declared.type, scope)
         value: Item = UNKNOWN
         if type_ is not None and type_.shape is not None:
-            shard = _shard(declared.sharding, type_, scope)
+            shards = _shards(declared.shardings, type_, scope)
             if scope.kind == "layer":
-                found = declare_weight(LayerWeight(declared.stored, type_, shard), declared.at, _OWN_NAME, scope)
+                found = declare_weight(LayerWeight(declared.stored, type_, shards), declared.at, _OWN_NAME, scope)
                 value = UNKNOWN if found is None else found
             else:
                 attrs = {"name": declared.stored, "dtype": type_.dtype, "shape": type_.shape}
                 value = emit("weight", [], attrs, declared.at, scope)
-                if shard is not None:
-                    scope.program.module.shards[declared.stored] = shard
+                if shards:
+                    scope.program.module.shards[declared.stored] = shards
                 scope.program.stored.setdefault(declared.stored, declared.at.line)
             if isinstance(value, Value):
                 note_spelling(declared.type, value, scope)
@@ -124,8 +124,8 @@ def declare_weight(weight: LayerWeight, at: Span, todo: str, scope: Scope) -> Va
         scope.weights.append(weight)
         return scope.graph.add_input(weight.name, weight.type)
     scope.program.stored[weight.name] = at.line
-    if weight.shard is not None:
-        scope.program.module.shards[weight.name] = weight.shard
+    if weight.shards:
+        scope.program.module.shards[weight.name] = weight.shards
     attrs = {"name": weight.name, "dtype": weight.type.dtype, "shape": weight.type.shape}
     value = emit("weight", [], attrs, at, scope)
     if not isinstance(value, Value):
@@ -134,10 +134,19 @@ def declare_weight(weight: LayerWeight, at: Span, todo: str, scope: Scope) -> Va
     return value
 
 
-def _shard(sharding: t.Sharding | None, type_: TensorType, scope: Scope) -> Shard | None:
-    """How a declared tensor is a part of a whole; None where it is not, or where that is wrong, which is reported."""
-    if sharding is None:
-        return None
+def _shards(shardings: tuple[t.Sharding, ...], type_: TensorType, scope: Scope) -> tuple[Shard, ...]:
+    """How a declared tensor is a part of a whole; what is wrong in that is reported and left out."""
+    found: list[Shard] = []
+    for sharding in shardings:
+        shard = _shard(sharding, type_, scope)
+        if shard is not None and any(shard.group == s.group or shard.axis == s.axis for s in found):
+            scope.wrong(sharding.at, "a group or an axis stands twice", "cut along each axis over one group")
+        elif shard is not None:
+            found.append(shard)
+    return tuple(found)
+
+
+def _shard(sharding: t.Sharding, type_: TensorType, scope: Scope) -> Shard | None:
     found = scope.find(sharding.group.text)
     axis = _integer(sharding.axis, scope, largest=False)
     if found is None or not isinstance(found.item, Group):

@@ -132,6 +132,8 @@ def _weights(beginning: str, made: Instance, at: Span, scope: Scope) -> list[Val
     if there + len(made.weights) > MAX_WEIGHTS:
         scope.wrong(at, f"these layers have more than {MAX_WEIGHTS} weights", "write fewer layers inside one another")
         return None
-    values = [declare_weight(LayerWeight(beginning + w.name, w.type, w.shard), at, _NAMES, scope) for w in made.weights]
+    values = [
+        declare_weight(LayerWeight(beginning + w.name, w.type, w.shards), at, _NAMES, scope) for w in made.weights
+    ]
     found = [v for v in values if v is not None]
     return found if len(found) == len(values) else None

@@ -63,7 +63,7 @@ class LayerWeight:
 
     name: str
     type: TensorType
-    shard: Shard | None
+    shards: tuple[Shard, ...]
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ class Declared:
     at: Span
     name: str
     type: Type
-    sharding: Sharding | None
+    shardings: tuple[Sharding, ...]
     stored: str
 
 
