@@ -334,7 +334,7 @@ def test_a_block_that_was_expanded_is_recovered_as_it_was(name: str) -> None:
         assert print_module(module) == before
 
 
-NO_BLOCK = ("eager", "trainjoint", "switch_transformers", "genai", "int8dyn")
+NO_BLOCK = ("torchscript_eager", "trainjoint", "switch_transformers", "genai", "int8dyn")
 """Files whose blocks are not written as such: experts numbered by data, gradients beside them, tokens that pass by,
 logits made up for a fused operator, quantised products."""
 BAKED = ("jetmoe_layer_torchscript", "jetmoe_modelmask_torchscript", "jetmoe_moe_torchscript")

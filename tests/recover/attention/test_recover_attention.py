@@ -66,7 +66,7 @@ def test_scale_and_layout(scale_on: str, keys: str, before: str) -> None:
     assert [x.name for x in (q, k, v)] == ["q", "k", "v"], "each operand is the tensor before scale and repetition"
 
 
-def test_the_scale_is_read_and_not_the_usual_one() -> None:
+def test_u11_the_scale_is_read_and_not_the_usual_one() -> None:
     """1 / sqrt(D + 1) and no scale at all are kept as they are."""
     assert checked(attention(Attention(scale=1 / math.sqrt(D + 1)))).attrs["scale"] == pytest.approx(1 / 3, rel=1e-6)
     assert checked(attention(Attention(scale_on="nothing"))).attrs["scale"] == 1.0
@@ -176,7 +176,7 @@ def _missed(a: Attention) -> str:
     return "; ".join(m.reason for m in result.near_misses)
 
 
-def test_keys_permuted_by_more_than_the_last_two_dimensions() -> None:
+def test_u10_keys_permuted_by_more_than_the_last_two_dimensions() -> None:
     """Where heads and positions are as many, any permutation multiplies; only the last two exchanged is attention."""
     module = Module()
     graph = module.add(Graph("main"))

@@ -58,7 +58,7 @@ def missed(module: Module) -> str:
 
 @pytest.mark.parametrize("before", ["", CLEAN], ids=["raw", "cleaned"])
 @pytest.mark.parametrize("name", ROPES)
-def test_layouts(name: str, before: str) -> None:
+def test_u14_interleaved_pairs_and_halves(name: str, before: str) -> None:
     spell, layout = ROPES[name]
     node = checked(rope(spell), before)
     assert (node.attrs["layout"], node.attrs["rotary_dim"]) == (layout, WIDTH)
@@ -68,7 +68,7 @@ def test_layouts(name: str, before: str) -> None:
 
 
 @pytest.mark.parametrize("name", ROPES)
-def test_the_rest_passes_through(name: str) -> None:
+def test_u14_partial_rotation(name: str) -> None:
     """rotary_dim = D / 2: one node says both."""
     spell, layout = ROPES[name]
     module = rope(spell, rotary=4)
@@ -86,7 +86,7 @@ def test_the_last_elements_are_rotated(name: str) -> None:
     assert (node.attrs["layout"], node.attrs["rotary_dim"], node.operand(0).type.dims[-1]) == (layout, 4, 4)
 
 
-def test_whole_tables_whose_halves_differ() -> None:
+def test_u14_whole_tables_whose_halves_differ() -> None:
     """Tables as wide as what is rotated: each element has its own cosine and sine."""
 
     def spell(b: Builder, x: Value, cos: Value, sin: Value) -> Value:
@@ -98,7 +98,7 @@ def test_whole_tables_whose_halves_differ() -> None:
     assert [node.operand(i).type.dims[-1] for i in (1, 2)] == [WIDTH, WIDTH]
 
 
-def test_tables_of_different_shapes() -> None:
+def test_u14_tables_of_different_shapes() -> None:
     """A whole table of cosines and half a table of sines."""
     module = Module()
     graph = module.add(Graph("main"))
