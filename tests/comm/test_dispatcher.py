@@ -146,3 +146,21 @@ layer counted(x, limit) {
 }
 output a = counted["a"](x, limits[0]), b = counted["b"](x, limits[1])
 """
+
+
+@pytest.mark.parametrize("tokens", [[7, 7, 7, 7], [1, 30, 2, 5]])
+def test_megatrons_tensor_parallel_dispatcher_is_the_moe_block(tokens: list[int]) -> None:
+    module = read_moe(EXAMPLE.with_name("megatron_dispatcher_tp.moe")).module
+    verify(module)
+    assert modules_equal(parse_module(print_module(module)), module)
+    assert [n.op for n in module.main].count("to_host") == 5
+    rng = np.random.default_rng(7)
+    weights = _weights(rng)
+    gate, up = np.split(weights["gate_up"], 2, axis=1)
+    xs = [rng.standard_normal((n, 64)) for n in tokens]
+    given = {f"rank{i}.x": x for i, x in enumerate(xs)}
+    out = run(module, given, weights | {"gate": gate, "up": up}, fp64=True)
+    whole = parse_moe(WHOLE)
+    for i, x in enumerate(xs):
+        expected = run(whole, {"x": x}, weights, fp64=True)["y"]
+        np.testing.assert_allclose(out[f"rank{i}.y"], expected, rtol=1e-11, atol=1e-12)
