@@ -32,6 +32,11 @@ EQUIVALENT = [
         r"score_order becomes",
         "the sigmoid keeps the order and looks at one score",
     ),
+    (
+        r"gating-topk-(softmax|sigmoid)",
+        r"score_dtype becomes f16",
+        "scores of the chosen in f16 or bf16 come to the same bf16 weights, but for double rounding",
+    ),
     (r"rows-reduce_.*", r"keepdims becomes False", "the reshape behind it says the shape"),
 ]
 """Changes that mean the same: rule, change, and why."""

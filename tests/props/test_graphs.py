@@ -101,7 +101,7 @@ def test_the_strategy_reaches_every_op() -> None:
     """A new op must be drawn too, or be named above with the reason."""
     reached: set[str] = set()
 
-    @settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @settings(max_examples=900, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
     @given(modules(max_steps=14))
     def collect(module: Module) -> None:
         reached.update(n.op for n in module.nodes())
