@@ -35,35 +35,38 @@ class RecoverRope(Pass):
             attempt = _Attempt(module, graph, order, result)
             tried: set[Value] = set()
             for node in list(graph):
-                base = _base(node) if node.graph is graph else None
-                if base is not None and base.value not in tried:
-                    tried.add(base.value)
-                    attempt.recover(base)
+                if node.graph is graph and node.operands and node.operands[0] not in tried:
+                    for base in _bases(node):
+                        tried.add(base.value)
+                        attempt.recover(base)
             attempt.report()
         return result
 
 
-def _base(node: Node) -> Base | None:
-    """The tensor that ``node`` takes apart along its last axis."""
+def _bases(node: Node) -> list[Base]:
+    """The tensor that ``node`` takes apart along its last axis, with the axes whose elements may be pairs."""
     if node.op not in ("slice", "gather", "reshape", "transpose"):
-        return None
+        return []
     value = node.operand(0)
     if value.type.shape is None or value.type.rank < 2 or not value.type.dtype.is_float:
-        return None
+        return []
     last, width = value.type.rank - 1, value.type.dims[-1]
+    trails = [1]
     if node.op == "reshape":
         after = node.result.type.dims
         if len(after) != value.type.rank + 1 or after[:last] != value.type.dims[:last] or 2 not in after[last:]:
-            return None
+            return []
     elif node.op == "transpose":
         swapped = (*range(last - 1), last, last - 1)
         if node.attrs["perm"] != swapped or 2 not in value.type.dims[-2:]:
-            return None
+            return []
+        trails = [2]
     elif node.attrs["axis"] != last:
-        return None
-    trail = 2 if (width == 2 and last > 1) or node.op == "transpose" else 1
-    size = trailing_size(value, trail)
-    return Base(value, trail) if size is not None and 4 <= size <= WIDTH else None
+        return []
+    elif width == 2 and last > 1 and value.producer is not None and value.producer.op == "reshape":
+        trails = [2, 1]
+    sizes = [(t, trailing_size(value, t)) for t in trails]
+    return [Base(value, t) for t, size in sizes if size is not None and 2 <= size <= WIDTH]
 
 
 class _Attempt:

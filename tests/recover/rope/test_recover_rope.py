@@ -188,3 +188,17 @@ def test_sizes_that_a_tracer_left() -> None:
     cos, sin = (graph.add_input(n, TensorType(F32, (1, 1, 5, 4))) for n in ("cos", "sin"))
     graph.set_outputs([ROPES["split halves"][0](b, x, cos, sin)], ["y"])
     assert checked(module).result.type.dims == (B, 4, 5, WIDTH)
+
+
+@pytest.mark.parametrize("heads_first", [True, False])
+def test_heads_of_two_elements(heads_first: bool) -> None:
+    """The smallest head: one pair."""
+    module = Module()
+    graph = module.add(Graph("main"))
+    b = Builder(graph)
+    x = b.reshape(graph.add_input("x", TensorType(F32, (B, S, 8))), shape=(B, S, 4, 2))
+    x = b.transpose(x, perm=(0, 2, 1, 3)) if heads_first else x
+    shape = (1, 1, S, 1) if heads_first else (1, S, 1, 1)
+    cos, sin = (graph.add_input(n, TensorType(F32, shape)) for n in ("cos", "sin"))
+    graph.set_outputs([ROPES["rotated halves"][0](b, x, cos, sin)], ["y"])
+    assert checked(module).attrs["rotary_dim"] == 2
