@@ -11,6 +11,7 @@ from onnx import AttributeProto
 
 from moec.diagnostics import suggest
 from moec.frontend.onnx.order import NodeView
+from moec.frontend.onnx.read import text
 from moec.frontend.onnx.tensors import tensor_data
 
 _TENSOR, _STRING, _STRINGS = AttributeProto.TENSOR, AttributeProto.STRING, AttributeProto.STRINGS
@@ -33,6 +34,7 @@ def read_attributes(node: NodeView, folder: Path | None, opset: int) -> dict[str
     for a in node.proto.attribute:
         if a.type in _GRAPHS:
             continue
+        text(a.name)
         field = _PLAIN.get(a.type)
         if field is not None:
             value = getattr(a, field)

@@ -12,6 +12,7 @@ from moec.frontend.onnx.attributes import read_attributes, schema_version
 from moec.frontend.onnx.context import Context, Op, Tensor
 from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.order import NodeView, execution_order, place
+from moec.frontend.onnx.read import text
 from moec.frontend.onnx.shape_eval import EVALUATORS, Content, evaluate
 from moec.frontend.onnx.table import HANDLERS
 from moec.frontend.onnx.tensors import tensor_data
@@ -55,7 +56,7 @@ class GraphImporter:
 
     def _initializers(self) -> None:
         for proto in self.source.initializer:
-            if proto.name in self.tensors:
+            if text(proto.name) in self.tensors:
                 self.refuse(f"initializer '{proto.name}' is defined twice", "give each its own name")
             try:
                 data = tensor_data(proto, self.context.folder)
@@ -166,7 +167,7 @@ class GraphImporter:
     def outputs(self) -> list[Tensor]:
         """What the graph's outputs stand for; problems where one of them stands for nothing."""
         found: list[Tensor] = []
-        names = [v.name for v in self.source.output]
+        names = [text(v.name) for v in self.source.output]
         for name in sorted({n for n in names if names.count(n) > 1}):
             self.refuse(f"output '{name}' is listed twice", "list it once")
         failed = bool(self.problems)

@@ -14,7 +14,7 @@ from moec.frontend.onnx.context import Context
 from moec.frontend.onnx.graph_import import GraphImporter
 from moec.frontend.onnx.inputs import input_types
 from moec.frontend.onnx.layers import Layers
-from moec.frontend.onnx.read import opsets, read_model
+from moec.frontend.onnx.read import opsets, read_model, text
 from moec.frontend.onnx.unknown import unknown_operators
 from moec.ir.bulk import collection_paused
 from moec.ir.graph import Graph, Module
@@ -90,7 +90,7 @@ def _inlined(model: onnx.ModelProto, where: Where) -> onnx.ModelProto:
 
 def _inputs(importer: GraphImporter) -> None:
     """The model's inputs: those of its graph that no initializer gives."""
-    wanted = [v for v in importer.source.input if v.name not in importer.tensors]
+    wanted = [v for v in importer.source.input if text(v.name) not in importer.tensors]
     types, problems = input_types(wanted, importer.context.facts)
     for what in problems:
         importer.refuse(what)

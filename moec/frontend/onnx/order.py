@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import onnx
 
 from moec.diagnostics import Problem, Where
-from moec.frontend.onnx.read import STANDARD
+from moec.frontend.onnx.read import STANDARD, text
 
 
 class NodeView:
@@ -18,11 +18,11 @@ class NodeView:
 
     def __init__(self, index: int, proto: onnx.NodeProto):
         self.index, self.proto = index, proto
-        self.op_type: str = proto.op_type
-        self.domain: str = "" if proto.domain in STANDARD else proto.domain
-        self.inputs: list[str] = list(proto.input)
+        self.op_type: str = text(proto.op_type)
+        self.domain: str = "" if proto.domain in STANDARD else text(proto.domain)
+        self.inputs: list[str] = list(map(text, proto.input))
         """Names of the tensors read; empty for an absent optional one."""
-        self.outputs: list[str] = list(proto.output)
+        self.outputs: list[str] = list(map(text, proto.output))
 
 
 def label(node: onnx.NodeProto) -> str:

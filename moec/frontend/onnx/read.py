@@ -36,6 +36,13 @@ def read_model(path: Path) -> onnx.ModelProto:
     return model
 
 
+def text(value: str) -> str:
+    """A string of the file; Refusal where it is not UTF-8 (protobuf then gives bytes), as only damage makes it."""
+    if type(value) is not str:
+        raise Refusal(f"a name in the model is not UTF-8 text: {value!r}", todo="export or copy the file again")
+    return value
+
+
 def opsets(model: onnx.ModelProto, where: Where) -> dict[str, int]:
     """Operator set versions by domain ('' for the standard one).
 

@@ -64,6 +64,10 @@ def evaluates(*ops: str) -> Callable[[Evaluator], Evaluator]:
     return register
 
 
+MOST_TERMS, MOST_FACTORS = 256, 16
+"""Of a size: a longer polynomial is left to be computed when the model runs."""
+
+
 class Unknown(Exception):
     """An element is not known before the model runs."""
 
@@ -79,9 +83,16 @@ def evaluate(op: str, args: Args, attrs: dict[str, Any], facts: Facts, opset: in
         return None
     except IndexError as error:
         raise ValueError(f"{op} of sizes: {error}") from None
-    if outputs is None or any(c.items.size > LIMIT for c in outputs):
+    if outputs is None or any(c.items.size > LIMIT or not all(map(_moderate, c.items.flat)) for c in outputs):
         return None
     return outputs
+
+
+def _moderate(dim: Dim) -> bool:
+    """Whether it is within 64 bits and not so long a polynomial that computing with it takes much."""
+    if isinstance(dim, Expr):
+        return len(dim.terms) <= MOST_TERMS and all(len(mono) <= MOST_FACTORS for mono, _ in dim.terms)
+    return not isinstance(dim, int) or -(1 << 63) <= dim < 1 << 63
 
 
 def first(args: Args) -> Content:

@@ -11,7 +11,7 @@ from onnx import checker, helper, shape_inference
 
 from moec.diagnostics import Problem
 from moec.frontend.onnx.order import NodeView, place
-from moec.frontend.onnx.read import STANDARD
+from moec.frontend.onnx.read import STANDARD, text
 from moec.frontend.onnx.table import HANDLERS
 from moec.frontend.onnx.tensors import onnx_dtype
 from moec.ir.data import ArrayData
@@ -30,11 +30,11 @@ def unknown_operators(graph: onnx.GraphProto, opsets: dict[str, int], file: str)
 
     Count, first node, the operator set wanted.
     """
-    stated = {v.name for v in (*graph.value_info, *graph.output) if v.type.WhichOneof("value") is not None}
+    stated = {text(v.name) for v in (*graph.value_info, *graph.output) if v.type.WhichOneof("value") is not None}
     seen: dict[tuple[str, str], list[NodeView]] = {}
     for i, proto in enumerate(graph.node):
-        domain = "" if proto.domain in STANDARD else proto.domain
-        known = (domain, proto.op_type) in HANDLERS or _schema(proto.op_type, domain) or domain not in opsets
+        domain = "" if proto.domain in STANDARD else text(proto.domain)
+        known = (domain, text(proto.op_type)) in HANDLERS or _schema(proto.op_type, domain) or domain not in opsets
         if not known and not all(name in stated for name in proto.output):
             seen.setdefault((domain, proto.op_type), []).append(NodeView(i, proto))
     problems = []
