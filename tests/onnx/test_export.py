@@ -231,7 +231,7 @@ def test_function_of_the_module_with_a_size_of_its_caller() -> None:
     assert actual.tolist() == [2.0, 3.0, 4.0]
 
 
-def test_weights_of_one_name_stay_two_tensors_and_absent_data_becomes_an_input() -> None:
+def test_u18_weights_of_one_name_stay_two_tensors_and_absent_data_becomes_an_input() -> None:
     from moec.ir.data import ArrayData
 
     layer = Layer()

@@ -55,7 +55,7 @@ def test_names_and_symbols_are_kept() -> None:
     assert str(graph.outputs[0].type) == "f32[batch, seq, 32]"
 
 
-def test_provenance_names_file_index_and_node() -> None:
+def test_u9_provenance_names_file_index_and_node() -> None:
     graph = load_onnx(DATA / "qwen3_moe_moe_torchscript_dyn_op20_tf451.onnx").main
     softmax = next(n for n in graph if n.op == "softmax")
     assert str(softmax.origin).startswith("qwen3_moe_moe_torchscript_dyn_op20_tf451.onnx:")

@@ -24,7 +24,7 @@ def refused(proto: onnx.ModelProto) -> str:
     return str(caught.value)
 
 
-def test_all_unsupported_operators_at_once_with_count_and_first_node() -> None:
+def test_u5_all_unsupported_operators_at_once_with_count_and_first_node() -> None:
     nodes = [
         node("Relu", ["x"], ["a"]),
         node("Teleport", ["a"], ["b"], domain="com.acme"),
@@ -176,7 +176,7 @@ def test_external_data_must_fit_its_file(tmp_path: Path, entries: dict[str, int]
         load_onnx(external(tmp_path, "w.bin", **entries))
 
 
-def test_a_shape_that_data_decides_keeps_the_node_and_the_warning_names_what_lost_it(tmp_path: Path) -> None:
+def test_u6_a_shape_that_data_decides_keeps_the_node_and_the_warning_names_what_lost_it(tmp_path: Path) -> None:
     nodes = [node("Cast", ["x"], ["i"], to=TensorProto.INT64), node("Reshape", ["x", "i"])]
     proto = model(nodes, {"x": floats(2)})
     onnx.save(proto, tmp_path / "m.onnx")

@@ -135,7 +135,7 @@ def test_softmax_axis_of_old_and_new_opsets(op: str, opset: int, attrs: dict[str
 
 
 @pytest.mark.parametrize("largest", [0, 1])
-def test_topk_ties_go_to_the_lower_index(largest: int) -> None:
+def test_u17_topk_ties_go_to_the_lower_index(largest: int) -> None:
     x = np.array([[1, 2, 2, 1, 2], [0, 0, 0, 0, 0]], np.float32)
     proto = model(
         [node("TopK", ["x", "k"], ["v", "i"], largest=largest)], {"x": floats(2, 5)}, ["v", "i"], {"k": ints(3)}
@@ -144,7 +144,7 @@ def test_topk_ties_go_to_the_lower_index(largest: int) -> None:
     assert indices.tolist() == ([[1, 2, 4], [0, 1, 2]] if largest else [[0, 3, 1], [0, 1, 2]])
 
 
-def test_topk_of_unsigned_integers_does_not_wrap() -> None:
+def test_u17_topk_of_unsigned_integers_does_not_wrap() -> None:
     x = np.array([0, 200, 0, 255], np.uint8)
     proto = model([node("TopK", ["x", "k"], ["v", "i"])], {"x": (TensorProto.UINT8, [4])}, ["v", "i"], {"k": ints(3)})
     (values, indices), _ = both(proto, {"x": x})
@@ -205,7 +205,7 @@ def test_nonzero_is_row_major() -> None:
     agree(model([node("NonZero", ["x"])], {"x": floats("a", "b")}), {"x": x})
 
 
-def test_nonzero_count_is_a_bounded_symbol() -> None:
+def test_u1_nonzero_count_is_a_bounded_symbol() -> None:
     module = imported(model([node("NonZero", ["x"])], {"x": floats(4, 2)}))
     assert module.symbols == {"nonzero0": (0, 8)}
     assert str(module.main.outputs[0].type) == "i64[2, nonzero0]"
@@ -254,7 +254,7 @@ def test_cast_from_bfloat16() -> None:
     assert ours.tolist() == [1.5, -2.0, 3.25]
 
 
-def test_reshape_from_concatenated_sizes_is_symbolic() -> None:
+def test_u6_reshape_from_concatenated_sizes_is_symbolic() -> None:
     """A shape made of Shape, Gather and Concat resolves, -1 included."""
     nodes = [
         node("Shape", ["x"], ["s"]),

@@ -61,7 +61,7 @@ BLOCKS = {
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("before", ["", CLEAN], ids=["raw", "cleaned"])
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS.keys())
-def test_attributes_come_from_the_graph(block: Block, spelling: str, before: str) -> None:
+def test_u16_attributes_come_from_the_graph(block: Block, spelling: str, before: str) -> None:
     module = spelt(block, spelling)
     x = np.random.default_rng(1).standard_normal((9, H)).astype(np.float32)
     expected = run(module, {"x": x})["y"]
@@ -156,7 +156,7 @@ def number(b: Builder, value: float, dtype: Any = F32) -> Any:
     return b.constant(value=ArrayData(np.array(value, dtype.carrier), dtype))
 
 
-def test_experts_that_the_tracer_dropped_are_named() -> None:
+def test_u2_experts_that_the_tracer_dropped_are_named() -> None:
     """A trace in which experts got no token holds fewer bodies than the router has columns."""
     reason = missed(Block(experts=(0, 1, 3)))
     assert reason == "router has 6 columns, bodies found for experts 0, 1, 3; missing 2, 4, 5"

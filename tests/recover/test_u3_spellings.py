@@ -188,3 +188,24 @@ def test_u3_every_spelling_is_the_same_block(spelling: str) -> None:
     x = RNG.standard_normal((5, H)).astype(np.float32)
     expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]
     np.testing.assert_allclose(run(module, {"x": x})["y"], expected, atol=2e-5)
+
+
+def test_u1_dispatch_by_nonzero_is_a_block_and_its_counts_are_bounded_symbols() -> None:
+    """A token-dependent count is a size of its own, at most all slots, never a number of the traced sample."""
+    module = import_model(unrolled(gathered))
+    counts = {str(n.attrs["count"]): module.symbols[str(n.attrs["count"])] for n in module.main if n.op == "nonzero"}
+    assert len(counts) == E and all(low == 0 and high >= K for low, high in counts.values())
+    PassManager.parse("canonicalise,fold,canonicalise,cse,dce,recover-moe,dce").run(module)
+    assert [n.op for n in module.main if n.op != "weight"] == ["moe"]
+    assert list(module.symbols) == ["T"]
+
+
+def test_also_explained_without_rewriting() -> None:
+    """What keeps a router from being a block is told with its nodes: here weights that are squared."""
+    proto = dense()
+    (div,) = [n for n in proto.graph.node if n.op_type == "Div"]
+    div.input[1] = "values"
+    module = import_model(proto)
+    result = PassManager.parse("canonicalise,cse,dce,recover-moe").run(module)[-1].result
+    assert not result.applied and result.near_misses[0].nodes
+    assert "no sum over them was found" in result.near_misses[0].reason or "divided by" in result.near_misses[0].reason

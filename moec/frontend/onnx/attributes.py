@@ -56,15 +56,23 @@ def read_attributes(node: NodeView, folder: Path | None, opset: int) -> dict[str
         if unknown:
             hints = "; ".join(f"'{n}' {suggest(n, known or ())}".strip() for n in unknown)
             raise ValueError(f"unknown attribute {hints}")
+        kinds = AttributeProto.AttributeType
+        for a in node.proto.attribute if known is not None else ():
+            if a.name in found and known[a.name] != a.type:
+                raise ValueError(
+                    f"attribute '{a.name}' is of kind {kinds.Name(a.type)}, it must be {kinds.Name(known[a.name])}"
+                )
     return found
 
 
 @lru_cache(maxsize=4096)
-def _declared(op_type: str, domain: str, opset: int) -> frozenset[str] | None:
+def _declared(op_type: str, domain: str, opset: int) -> dict[str, int] | None:
+    """The attributes that the operator's schema has, with the numbers of their kinds; None without a schema."""
     version = schema_version(op_type, domain, opset)
     if version is None:
         return None
-    return frozenset(onnx.defs.get_schema(op_type, version, domain).attributes)
+    attributes = onnx.defs.get_schema(op_type, version, domain).attributes
+    return {name: int(a.type.value if hasattr(a.type, "value") else a.type) for name, a in attributes.items()}
 
 
 @lru_cache(maxsize=4096)
