@@ -36,7 +36,7 @@ def test_sample_of_layers(path: Path, tmp_path: Path) -> None:
     checked(path, tmp_path / "out")
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, PARTS))])
 def test_corpus(corpus: Any, part: int, tmp_path: Path) -> None:
     for record in corpus.records()[part::PARTS]:
         checked(corpus.onnx(record["name"]), tmp_path / record["name"])

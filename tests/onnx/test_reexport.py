@@ -25,7 +25,10 @@ def test_sample(case: tuple[Path, dict[str, Any]], passes: str, tmp_path: Path) 
     assert differences(*case, tmp_path, passes) == []
 
 
-@pytest.mark.parametrize("passes", ["", DEFAULT_PIPELINE], ids=["as imported", "optimised"])
+@pytest.mark.parametrize(
+    "passes",
+    [pytest.param("", marks=pytest.mark.slow, id="as imported"), pytest.param(DEFAULT_PIPELINE, id="optimised")],
+)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_corpus(corpus: Any, part: int, passes: str, tmp_path: Path) -> None:
     records = corpus.records()[part::PARTS]

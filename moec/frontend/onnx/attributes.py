@@ -52,17 +52,21 @@ def read_attributes(node: NodeView, folder: Path | None, opset: int) -> dict[str
             raise ValueError(f"attribute '{a.name}' of kind {kind} is not supported here")
     if found:
         known = _declared(node.op_type, node.domain, opset)
-        unknown = [] if known is None else [n for n in found if n not in known]
-        if unknown:
-            hints = "; ".join(f"'{n}' {suggest(n, known or ())}".strip() for n in unknown)
-            raise ValueError(f"unknown attribute {hints}")
-        kinds = AttributeProto.AttributeType
-        for a in node.proto.attribute if known is not None else ():
-            if a.name in found and known[a.name] != a.type:
-                raise ValueError(
-                    f"attribute '{a.name}' is of kind {kinds.Name(a.type)}, it must be {kinds.Name(known[a.name])}"
-                )
+        if known is not None:
+            _check(node, found, known)
     return found
+
+
+def _check(node: NodeView, found: dict[str, Any], known: dict[str, int]) -> None:
+    """ValueError for attributes that the operator does not have, or has of another kind."""
+    unknown = [n for n in found if n not in known]
+    if unknown:
+        hints = "; ".join(f"'{n}' {suggest(n, known)}".strip() for n in unknown)
+        raise ValueError(f"unknown attribute {hints}")
+    for a in node.proto.attribute:
+        if a.name in found and known[a.name] != a.type:
+            kind, wanted = (AttributeProto.AttributeType.Name(k) for k in (a.type, known[a.name]))  # type: ignore[arg-type, unused-ignore]
+            raise ValueError(f"attribute '{a.name}' is of kind {kind}, it must be {wanted}")
 
 
 @lru_cache(maxsize=4096)
@@ -72,7 +76,7 @@ def _declared(op_type: str, domain: str, opset: int) -> dict[str, int] | None:
     if version is None:
         return None
     attributes = onnx.defs.get_schema(op_type, version, domain).attributes
-    return {name: int(a.type.value if hasattr(a.type, "value") else a.type) for name, a in attributes.items()}
+    return {name: AttributeProto.AttributeType.Value(str(a.type).rsplit(".")[-1]) for name, a in attributes.items()}
 
 
 @lru_cache(maxsize=4096)

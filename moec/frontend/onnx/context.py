@@ -78,8 +78,8 @@ class Context:
         outer: Context | None = None,
     ):
         self.module, self.graph, self.file, self.opsets, self.folder = module, graph, file, opsets, folder
-        self.facts = Facts(module.symbols) if outer is None else outer.facts
-        self.kept = Kept() if outer is None else outer.kept
+        self.facts: Facts = Facts(module.symbols) if outer is None else outer.facts
+        self.kept: Kept = Kept() if outer is None else outer.kept
         self.constants: dict[Any, Value] = {}
         self.current: NodeView | None = None
         """The node being imported."""

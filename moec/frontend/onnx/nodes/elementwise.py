@@ -151,7 +151,7 @@ def _cast_to(op: Op, to: DType) -> Value | Tensor:
         raise NoForm(f"a cast from {op.dtype(0)} to {to} is not supported")
     x = op.value(0)
     if to.is_float and to.bits == 8 and op.attr("saturate", 1):
-        top = float(ml_dtypes.finfo(to.carrier).max)
+        top = float(ml_dtypes.finfo(to.carrier).max)  # type: ignore[no-untyped-call, unused-ignore]
         x = op.emit("minimum", op.emit("maximum", x, constant_like(op, -top, x)), constant_like(op, top, x))
     return op.emit("cast", x, to=to)
 

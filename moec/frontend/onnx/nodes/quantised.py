@@ -201,7 +201,7 @@ def _quantize(op: Op) -> Value:
 def _range(dtype: DType) -> tuple[float, float]:
     """The least and greatest number that the dtype holds."""
     if dtype.is_float:
-        info = ml_dtypes.finfo(dtype.carrier)
+        info = ml_dtypes.finfo(dtype.carrier)  # type: ignore[no-untyped-call, unused-ignore]
         return float(info.min), float(info.max)
     span = 2**dtype.bits
     return (0.0, span - 1.0) if dtype.kind == "uint" else (-span / 2, span / 2 - 1.0)
