@@ -121,31 +121,86 @@ def _gated(tree: Tree) -> tuple[FFN, Tree]:
         for one, other in ((tree.args[0], tree.args[1]), (tree.args[1], tree.args[0])):
             act = activation(one)
             if act is not None:
-                return _glu(act[0], act[1], uncast(other))
+                return _clamped_glu(act, uncast(other))
     act = activation(tree)
     if act is None:
         raise NoExpert(f"no activation but {tree.op} stands before the down projection")
-    source, weight, bias = _linear(act[1], "up projection")
-    return _ffn(weight, bias, {"activation": act[0], "glu": "none", **PLAIN}), source
+    source, weight, bias = _linear(act.argument, "up projection")
+    return _ffn(weight, bias, {"activation": act.name, "glu": "none", **PLAIN, "alpha": act.alpha}), source
 
 
 def _ffn(weight: Ref, bias: Ref | None, attrs: dict[str, Any]) -> FFN:
     return FFN(weight, weight, bias, None, attrs, "")
 
 
-def activation(tree: Tree) -> tuple[str, Tree] | None:
-    """The name of an activation and its argument."""
+@dataclass(frozen=True)
+class Activation:
+    """An activation by name, its argument, and what multiplies the argument of silu's sigmoid."""
+
+    name: str
+    argument: Tree
+    alpha: float = 1.0
+
+
+def activation(tree: Tree) -> Activation | None:
+    """The activation that a tree is."""
     tree = uncast(tree)
     if tree.op in ("silu", "relu", "sigmoid"):
-        return tree.op, uncast(tree.args[0])
+        return Activation(tree.op, uncast(tree.args[0]))
     if tree.op == "gelu":
-        return ("gelu_tanh" if tree.attrs == "tanh" else "gelu"), uncast(tree.args[0])
+        return Activation("gelu_tanh" if tree.attrs == "tanh" else "gelu", uncast(tree.args[0]))
     if tree.op == "mul":
         for one, other in ((tree.args[0], tree.args[1]), (tree.args[1], tree.args[0])):
             scored = uncast(one)
-            if scored.op == "sigmoid" and uncast(scored.args[0]) is uncast(other):
-                return "silu", uncast(other)
+            if scored.op == "sigmoid":
+                alpha, argument = _scaled(scored.args[0])
+                if argument is uncast(other):
+                    return Activation("silu", argument, alpha)
     return None
+
+
+def _scaled(tree: Tree) -> tuple[float, Tree]:
+    """A number and what it multiplies; 1 where it multiplies nothing."""
+    tree = uncast(tree)
+    number, rest = _with_number(tree, "mul")
+    return (1.0, tree) if rest is None else (number, rest)
+
+
+def _with_number(tree: Tree, op: str) -> tuple[float, Tree | None]:
+    """The number and the other operand of ``op``; no operand where it is something else."""
+    if tree.op == op:
+        for one, other in ((tree.args[0], tree.args[1]), (tree.args[1], tree.args[0])):
+            if uncast(one).op == "number":
+                return float(uncast(one).attrs), uncast(other)
+    return 0.0, None
+
+
+def _clamped_glu(act: Activation, up: Tree) -> tuple[FFN, Tree]:
+    """act(gate) * (up + offset) where both may be clamped: gate from above, up on both sides (GPT-OSS)."""
+    offset, inner = _with_number(up, "add")
+    gate, up = act.argument, up if inner is None else inner
+    limit, below = _with_number(gate, "minimum")
+    if below is not None:
+        high, up = _between(up)
+        if high != limit:
+            raise NoExpert(f"gate is clamped at {limit}, up at {high}")
+        gate = below
+    attrs = {"alpha": act.alpha, "up_offset": offset, "limit": None if below is None else limit}
+    ffn, source = _glu(act.name, gate, up)
+    ffn.activation |= attrs
+    return ffn, source
+
+
+def _between(up: Tree) -> tuple[float | None, Tree]:
+    """The limit on both sides of a clamped tree and the tree; None where it is not clamped so."""
+    for first, second in (("minimum", "maximum"), ("maximum", "minimum")):
+        a, inner = _with_number(up, first)
+        if inner is None:
+            continue
+        b, rest = _with_number(inner, second)
+        if rest is not None and a == -b:
+            return abs(a), rest
+    return None, up
 
 
 def _glu(name: str, gate: Tree, up: Tree) -> tuple[FFN, Tree]:

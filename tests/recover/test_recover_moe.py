@@ -55,6 +55,9 @@ BLOCKS = {
     "on activation": Block(weights_on="activation"),
     "shared": Block(shared="plain"),
     "qwen2": Block(renormalize=False, shared="gated"),
+    "gpt-oss": Block(
+        order="after_topk", renormalize=False, glu="interleaved", clamped=(1.702, 0.75, 1.0), expert_bias=True
+    ),
 }
 
 
@@ -74,6 +77,8 @@ def test_u16_attributes_come_from_the_graph(block: Block, spelling: str, before:
     assert (a["group_score"], a["group_mask"], a["groups"], a["group_top_k"]) == groups
     assert a["renormalize_eps"] == pytest.approx(block.eps)
     assert (a["activation"], a["glu"], a["capacity"]) == (block.activation, block.glu, None)
+    alpha, limit, offset = block.clamped or (1.0, None, 0.0)
+    assert (a["alpha"], a["limit"], a["up_offset"]) == (pytest.approx(alpha), limit, offset)
     assert [n.op for n in module.main if n.op not in ("weight", "moe")] == []
     assert list(module.symbols) == ["T"]
     np.testing.assert_allclose(run(module, {"x": x})["y"], expected, atol=2e-6)
@@ -167,6 +172,10 @@ def test_u2_experts_that_the_tracer_dropped_are_named() -> None:
 
 
 NEAR_MISSES: dict[str, tuple[Block, str]] = {
+    "clamped at two limits": (
+        Block(clamped=(1.0, 0.75, 0.0), change={"high": lambda b, _: number(b, 0.5)}),
+        "gate is clamped at 0.75, up at None",
+    ),
     "weight applied twice": (
         Block(change={"weights": lambda b, w: b.mul(w, w)}),
         "multiplied by something that is no constant",

@@ -36,6 +36,8 @@ class Block:
     weights_on: str = "output"
     activation: str = "silu"
     glu: str = "chunked"
+    clamped: tuple[float, float, float] | None = None
+    """alpha, limit and offset of a clamped SwiGLU."""
     expert_bias: bool = False
     shared: str = "no"
     experts: Sequence[int] = tuple(range(E))
@@ -134,6 +136,12 @@ class Spelling:
         step = 1 if self.block.glu == "chunked" else 2
         bounds = [(0, INNER), (INNER, 2 * INNER)] if step == 1 else [(0, 2 * INNER), (1, 2 * INNER)]
         gate, up = (b.slice(h, axis=axis, start=s, stop=e, step=step) for s, e in self.halves(bounds))
+        if self.block.clamped is not None:
+            alpha, limit, offset = self.block.clamped
+            gate = b.minimum(gate, self.number(limit))
+            up = b.minimum(b.maximum(up, self.number(-limit)), self.passed("high", self.number(limit)))
+            scored = b.mul(gate, b.sigmoid(b.mul(gate, self.number(alpha))))
+            return b.mul(b.add(up, self.number(offset)), scored)  # type: ignore[no-any-return]
         made: Value = b.mul(apply(gate), up)
         return made
 
