@@ -20,6 +20,7 @@ from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.recover_moe import index_rules, move_rules, row_rules, step_rules
 from moec.passes.recover_moe.assemble import Block, Incomplete, assembled
 from moec.passes.recover_moe.axes import Atom, Axes, feature
+from moec.passes.recover_moe.capacity import limited_by_capacity
 from moec.passes.recover_moe.contents import Abstract, Combined, Expert, Route, Row, X, every_count
 from moec.passes.recover_moe.ffn import NoExpert
 from moec.passes.recover_moe.interpret import OUTSIDE, UNKNOWN, Interpreter
@@ -48,6 +49,10 @@ class RecoverMoE(Pass):
         for graph in module.functions.values():
             order = {n: i for i, n in enumerate(graph)}
             statics = Statics(parameters)
+            for argmax in [n for n in graph if n.op == "argmax"]:
+                why = limited_by_capacity(argmax)
+                if why is not None:
+                    result.miss(self.name, why, [argmax], graph)
             for topk in [n for n in graph if n.op in ("topk", "gating")]:
                 if topk.graph is not graph:
                     continue

@@ -102,6 +102,7 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
         logits = uncast(scored.operand(0))[0]
     found = _product(logits, statics)
     if found is None:
+        _told_of_inputs(logits, scored)
         return None
     product, weight, bias = found
     return Router(
@@ -116,6 +117,20 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
         score_bias,
         groups,
     )
+
+
+def _told_of_inputs(logits: Value, scored: Node | None) -> None:
+    """NoRouter where all is there but the router is an input of the graph, as in a training step's."""
+    product = producer(logits, "matmul")
+    router = None if product is None else product.operand(1)
+    if scored is None or router is None or router.producer is not None or router.type.shape is None:
+        return
+    if router.type.rank == 2 and router.type.dtype.is_float:
+        raise NoRouter(
+            f"the router's weights are the input '{router.name}', as in a training step: its backward pass reads "
+            "what the block computes on the way, so the block stays as it is",
+            product,
+        )
 
 
 def _fused(gating: Node, statics: Statics) -> Router | None:
