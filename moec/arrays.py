@@ -18,7 +18,7 @@ import numpy as np
 
 from moec.diagnostics import CheckFailed, Problem, Refusal, Where, suggest
 from moec.eval import error_between
-from moec.ir.types import DType
+from moec.ir.types import BF16, DType
 
 _KEY = re.compile(r"(in|out|ort)(\d*)\.(.+)\Z")
 
@@ -71,10 +71,22 @@ def read_npz(path: Path) -> Arrays:
         with np.load(path, allow_pickle=False) as stored:
             if not isinstance(stored, np.lib.npyio.NpzFile):
                 raise Refusal("one bare array, not an .npz file", Where(str(path)), todo)
-            return {key: stored[key] for key in stored.files}
+            return {key: _typed(key, stored[key], path) for key in stored.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise Refusal(f"cannot read arrays: {reason}", Where(str(path)), todo) from None
+
+
+def _typed(key: str, array: np.ndarray, path: Path) -> np.ndarray:
+    """``array`` with the dtype that ``numpy.savez`` drops of what numpy has no name for: two nameless bytes are a bf16
+    (f16 has its name), others can be several dtypes.
+    """
+    if array.dtype.kind != "V":
+        return array
+    if array.dtype == np.dtype("V2"):
+        return array.view(BF16.carrier)
+    what = f"array '{key}' has elements of {array.dtype.itemsize} bytes without a dtype"
+    raise Refusal(what, Where(str(path)), "convert it to float32 before numpy.savez")
 
 
 def cases(inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray] | None = None) -> list[Case]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from command import moec, refused
@@ -46,6 +47,30 @@ def test_both_sizes_agree(router: Path, stored: Path) -> None:
         ("2", "experts", "yes"),
     ]
     assert all(float(r[2]) < 1e-6 for r in rows)
+
+
+def test_bfloat16_is_read_as_numpy_stores_it(router: Path, tmp_path: Path) -> None:
+    """``numpy.savez`` drops the name of an ml_dtypes dtype: a bf16 comes back as two nameless bytes."""
+    text = router.read_text(encoding="utf-8").replace("f32", "bf16")
+    router.write_text(text, encoding="utf-8")
+    x, _, experts = inputs(3)
+    rounded = {"x": x.astype(ml_dtypes.bfloat16), "router": WEIGHT.astype(ml_dtypes.bfloat16)}
+    np.savez(tmp_path / "nameless.npz", **rounded)
+    np.savez(tmp_path / "wide.npz", **{k: v.astype(np.float32) for k, v in rounded.items()})
+    saved = []
+    for name in ("nameless", "wide"):
+        out = tmp_path / f"{name}.out.npz"
+        done = moec("eval", router, "--inputs", tmp_path / f"{name}.npz", "--save", out)
+        assert done.returncode == 0, done.stderr
+        with np.load(out) as file:
+            saved.append(file["out.weights"].astype(np.float64))
+    np.testing.assert_array_equal(*saved)
+
+
+def test_elements_whose_dtype_is_lost_are_refused(router: Path, tmp_path: Path) -> None:
+    x = np.zeros((3, 16), ml_dtypes.float8_e4m3fn)
+    np.savez(tmp_path / "bytes.npz", x=x, router=WEIGHT)
+    refused(moec("eval", router, "--inputs", tmp_path / "bytes.npz"), 1, "array 'x' has elements of 1 bytes", "float32")
 
 
 def test_plain_names_save_and_fp64(router: Path, tmp_path: Path) -> None:
