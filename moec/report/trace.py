@@ -38,22 +38,18 @@ def trace(schedule: Schedule) -> dict[str, Any]:
             "flops": k.flops,
             "floor_us": round(k.floor_us, 4),
         }
-        events.append(_event(k.kernel, 1, 1, start, k.us, figures | {"nodes": list(k.nodes)}))
+        events.append(_event(k.kernel, 1, 1, start, start + k.us, figures | {"nodes": list(k.nodes)}))
         scale = (k.us - k.launch_us) / k.cycles if k.cycles else 0.0
         for s in k.spans:
-            at = start + k.launch_us + s.start * scale
-            events.append(
-                _event(
-                    s.label, 2, pipes.index(s.pipe) + 1, at, (s.stop - s.start) * scale, {"cycles": s.stop - s.start}
-                )
-            )
+            at, end = (start + k.launch_us + cycle * scale for cycle in (s.start, s.stop))
+            events.append(_event(s.label, 2, pipes.index(s.pipe) + 1, at, end, {"cycles": s.stop - s.start}))
         shown = max((s.stop for s in k.spans), default=0)
         if k.spans and shown < MOST_SHOWN * k.cycles:
             at = start + k.launch_us + shown * scale
             rest = {"note": "later instructions are not listed"} | {p: round(b, 4) for p, b in k.busy.items() if b}
             for pipe in dict.fromkeys(s.pipe for s in k.spans):
                 track = pipes.index(pipe) + 1
-                events.append(_event("...", 2, track, at, (k.cycles - shown) * scale, rest))
+                events.append(_event("...", 2, track, at, start + k.us, rest))
         start += k.us
     return {"displayTimeUnit": "ns", "traceEvents": events}
 
@@ -62,6 +58,10 @@ def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _event(name: str, process: int, thread: int, at: float, length: float, args: dict[str, Any]) -> dict[str, Any]:
-    times = {"ts": round(at, 4), "dur": round(length, 4)}
+def _event(name: str, process: int, thread: int, at: float, end: float, args: dict[str, Any]) -> dict[str, Any]:
+    """An event from ``at`` to ``end`` µs. Both are rounded, not the length: viewers drop an event that begins before
+    the one in front of it on its track ends.
+    """
+    begin = round(at, 4)
+    times = {"ts": begin, "dur": round(round(end, 4) - begin, 4)}
     return {"ph": "X", "name": name, "pid": process, "tid": thread, **times, "args": args}
