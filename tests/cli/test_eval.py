@@ -53,7 +53,7 @@ def test_bfloat16_is_read_as_numpy_stores_it(router: Path, tmp_path: Path) -> No
     """``numpy.savez`` drops the name of an ml_dtypes dtype: a bf16 comes back as two nameless bytes."""
     text = router.read_text(encoding="utf-8").replace("f32", "bf16")
     router.write_text(text, encoding="utf-8")
-    x, _, experts = inputs(3)
+    x = inputs(3)[0]
     rounded = {"x": x.astype(ml_dtypes.bfloat16), "router": WEIGHT.astype(ml_dtypes.bfloat16)}
     np.savez(tmp_path / "nameless.npz", **rounded)
     np.savez(tmp_path / "wide.npz", **{k: v.astype(np.float32) for k, v in rounded.items()})

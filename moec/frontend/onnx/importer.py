@@ -11,6 +11,7 @@ from onnx import inliner
 from moec.diagnostics import Problem, Refusal, Where
 from moec.frontend.onnx import nodes
 from moec.frontend.onnx.context import Context
+from moec.frontend.onnx.doubts import doubts
 from moec.frontend.onnx.graph_import import GraphImporter
 from moec.frontend.onnx.inputs import input_types
 from moec.frontend.onnx.layers import Layers
@@ -76,7 +77,7 @@ def _import(model: onnx.ModelProto, file: str, folder: Path | None) -> Imported:
         if len(problems) > MAX_SHOWN:
             shown.append(Problem(f"and {len(problems) - MAX_SHOWN} more problems", where))
         raise Refusal(shown)
-    return Imported(module, context.kept.warnings(file))
+    return Imported(module, [*context.kept.warnings(file), *doubts(module, context.facts, file)])
 
 
 def _inlined(model: onnx.ModelProto, where: Where) -> onnx.ModelProto:
