@@ -94,16 +94,32 @@ def _shapes(text: str) -> list[tuple[int, ...]]:
 
 
 def _attributes(settings: Sequence[str], kinds: Mapping[str, str]) -> dict[str, Any]:
-    """The attributes that ``NAME=VALUE`` settings give; of a string the value is the text itself."""
-    from moec.ir.attrs import AttrReader
-
+    """The attributes that ``NAME=VALUE`` settings give."""
     attrs: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = (part.strip() for part in setting.partition("="))
         if not equals:
             raise Usage(f"--attr: '{setting}' is no NAME=VALUE")
-        attrs[name] = value if kinds.get(name) == "str" else AttrReader(value, 0, {}).value()
+        attrs[name] = _attribute(value, kinds.get(name, ""), setting)
     return attrs
+
+
+def _attribute(text: str, kind: str, setting: str) -> Any:
+    """A value as a shell has it: strings without quotes, ``f32`` for a dtype, ``1`` for a float, ``1,0`` for a list."""
+    from moec.ir.attrs import AttrReader
+
+    if kind == "str":
+        return text
+    if kind == "dtype" and text != "none":
+        return dtype(text.removeprefix("!"))
+    if kind.endswith("s") and text != "none" and not text.startswith("["):
+        text = f"[{text}]"
+    reader = AttrReader(text, 0, {})
+    value = reader.value()
+    reader.spaces()
+    if reader.at < len(text):
+        raise Usage(f"--attr: '{setting}' has '{text[reader.at :]}' after its value")
+    return float(value) if kind == "float" and type(value) is int else value
 
 
 def add_to(app: typer.Typer) -> None:

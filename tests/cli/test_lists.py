@@ -59,6 +59,31 @@ def test_an_estimate_is_json_with_cycles_and_microseconds() -> None:
     assert twice.stdout == done.stdout
 
 
+ROUTING = [
+    *("top_k=2", "score=softmax", "score_order=before_topk", "groups=1", "group_top_k=1", "group_score=none"),
+    *("group_mask=none", "renormalize=true", "renormalize_eps=0", "scale=1", "score_dtype=f32", "weights_dtype=f32"),
+]
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "dtypes", "attributes"),
+    [
+        ("gating", "40x8", "f32", ROUTING),
+        ("swiglu", "40x48", "bf16", ["activation=silu", "glu=chunked", "alpha=1", "limit=none", "up_offset=0"]),
+        ("cast", "40x48", "bf16", ["to=f32"]),
+        ("reduce_sum", "40x48", "f32", ["axes=1", "keepdims=true"]),
+        ("reduce_sum", "40x48", "f32", ["axes=[1]", "keepdims=true"]),
+        ("permute", "40x16,40x2,8", "bf16,i32,i32", []),
+    ],
+)
+def test_attributes_are_written_as_a_shell_has_them(op: str, shapes: str, dtypes: str, attributes: list[str]) -> None:
+    """A float may be a whole number, a dtype a bare name, a list needs no brackets."""
+    given = [word for a in attributes for word in ("--attr", a)]
+    done = moec("estimate", op, "--shape", shapes, "--dtype", dtypes, *given)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["cycles"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
@@ -72,6 +97,8 @@ def test_an_estimate_is_json_with_cycles_and_microseconds() -> None:
         (("softmax", "--shape", "4x4"), 1, "'axis' is missing"),
         (("nonzero", "--shape", "4x4", "--attr", "count=n", "--dtype", "f32"), 1, "no kernel"),
         (("matmul", "--shape", "4x4,4x4", "--target", "gpu"), 1, "ascend910b1"),
+        (("softmax", "--shape", "4x4", "--attr", "axis=1,0"), 2, "',0' after its value"),
+        (("cast", "--shape", "4x4", "--attr", "to=f33"), 1, "did you mean 'f32'?"),
     ],
 )
 def test_estimates_that_cannot_be_made(arguments: tuple[str, ...], code: int, text: str) -> None:
