@@ -53,7 +53,14 @@ class AscendTarget:
     def estimate(
         self, op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], sizes: Sizes
     ) -> KernelTime:
-        """The time of one op alone; where it takes several kernels, of all of them. Refusal where it has no kernel."""
+        """The time of one op alone; where it takes several kernels, of all of them. Refusal where it has no kernel or
+        its operands do not fit into the chip's memory.
+        """
+        needed = sum(evaluate(t.numel(), sizes) * t.dtype.bits // 8 for t in operands if t is not None)
+        memory = int(self.machine["memory.hbm_bytes"])
+        if needed > memory:
+            what = f"the operands of '{op}' take {needed:,} bytes, {self.title} has {memory:,}"
+            raise Refusal(what, Where(node=op), "ask for smaller shapes")
         module = _one_op(op, operands, attrs)
         times = self.schedule(self.lower(module, sizes), sizes).kernels
         if not times:
