@@ -1,7 +1,7 @@
 """The official node cases of the onnx package, through import and evaluation.
 
-A case passes when every output has the stored dtype, shape and numbers: floats within the case's own tolerance or one
-rounding of the dtype, whichever is looser (a case computed step by step in bf16 cannot tell a better result).
+A case passes when every output has the stored dtype, shape and numbers: floats within the case's own tolerance or twice
+the dtype's epsilon, whichever is looser (a case computed step by step in bf16 cannot tell a better result).
 """
 
 from __future__ import annotations
