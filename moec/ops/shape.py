@@ -8,7 +8,7 @@ import numpy as np
 
 from moec.ir.symbol import Dim, Shape, ceildiv
 from moec.ops.registry import Types, op
-from moec.ops.shapes import broadcast, check_axis, common_dtype, known, replaced, same_shape
+from moec.ops.shapes import check_axis, common_dtype, known, replaced, same_shape
 
 Array = np.ndarray
 
@@ -93,6 +93,11 @@ class Concat:
         return np.concatenate(xs, axis=axis)
 
 
+def _short(wanted: Dim, own: Dim) -> bool:
+    """Whether a dimension of ``own`` is no broadcast to ``wanted``, whatever the symbols are."""
+    return own not in (1, wanted) and (isinstance(own, int) or wanted == 1)
+
+
 def _differ(a: Dim, b: Dim) -> bool:
     return isinstance(a, int) and isinstance(b, int) and a != b
 
@@ -146,7 +151,7 @@ class Pad:
 
 @op("expand(x: any, *, shape: dims) -> any")
 class Expand:
-    """x broadcast to shape, as numpy's broadcast_to."""
+    """x broadcast to shape, as numpy's broadcast_to; whether two different symbols fit, the run tells."""
 
     dtype = "x"
     cost = "copy"
@@ -155,7 +160,8 @@ class Expand:
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
         shape, target = known(types)[0].shape, attrs["shape"]
-        if shape is not None and (len(shape) > len(target) or broadcast(shape, target) != target):
+        lead = 0 if shape is None else len(target) - len(shape)
+        if shape is not None and (lead < 0 or any(map(_short, target[lead:], shape))):
             raise ValueError(f"expand of {known(types)[0]} to {list(target)}")
         return [target]
 

@@ -10,27 +10,25 @@ from moec.ir.symbol import Dim
 
 
 def fitted(op: Op, values: Sequence[Value]) -> list[Value]:
-    """The operands, with sizes that data decides replaced by what they are broadcast against.
+    """The operands, with sizes that data decides broadcast to the known size that they meet.
 
-    A model that adds ``n0 + n1`` rows to ``2*T`` rows says that they are as many; a reshape to the other's shape
-    states that, and fails when it runs if it is not so.
+    A model that adds ``n0 + n1`` rows to ``2*T`` rows says that they are as many, or one: the result has ``2*T``, and
+    it fails when it runs if that is not so. Two sizes that data decides meet when the model runs.
     """
     facts = op.context.facts
     rank = max((v.type.rank for v in values), default=0)
-    wanted: list[Dim] = [1] * rank
+    known: list[Dim] = [1] * rank
     for v in values:
         for i, d in enumerate(v.type.dims, rank - v.type.rank):
-            if wanted[i] == 1 or (facts.is_runtime(wanted[i]) and d != 1 and not facts.is_runtime(d)):
-                wanted[i] = d
-    return [_stated(op, v, wanted[rank - v.type.rank :]) for v in values]
+            if known[i] == 1 and not facts.is_runtime(d):
+                known[i] = d
+    return [_stated(op, v, known[rank - v.type.rank :]) for v in values]
 
 
-def _stated(op: Op, value: Value, wanted: Sequence[Dim]) -> Value:
+def _stated(op: Op, value: Value, known: Sequence[Dim]) -> Value:
     facts = op.context.facts
-    shape = tuple(
-        w if facts.is_runtime(d) and d != w and w != 1 else d for d, w in zip(value.type.dims, wanted, strict=True)
-    )
-    return value if shape == value.type.dims else op.emit("reshape", value, shape=shape)
+    shape = tuple(w if facts.is_runtime(d) and w != 1 else d for d, w in zip(value.type.dims, known, strict=True))
+    return value if shape == value.type.dims else op.emit("expand", value, shape=shape)
 
 
 def reshaped(op: Op, value: Value, shape: Sequence[Dim]) -> Value:

@@ -8,12 +8,13 @@ import numpy as np
 
 from moec.frontend.onnx.context import Op, Tensor, axes_of, normal_axis
 from moec.frontend.onnx.errors import NoForm
+from moec.frontend.onnx.facts import Facts
 from moec.frontend.onnx.nodes.broadcasting import reshaped
 from moec.frontend.onnx.shape_eval import content
 from moec.frontend.onnx.shape_layout import split_sizes
 from moec.frontend.onnx.table import onnx_op
 from moec.ir.graph import Value
-from moec.ir.symbol import Dim, Shape, ceildiv, exact_div, floordiv
+from moec.ir.symbol import Dim, Shape, ceildiv, dmax, exact_div, floordiv
 from moec.ir.types import I64, TensorType
 
 
@@ -129,12 +130,21 @@ def expanded(op: Op, x: Value, target: Sequence[Dim]) -> Value:
     rank = max(x.type.rank, len(target))
     shape: list[Dim] = [*[1] * (rank - x.type.rank), *x.type.dims]
     for i, d in enumerate(target, rank - len(target)):
-        stated = d != 1 and isinstance(d, int)
-        if shape[i] == 1 or (stated and not isinstance(shape[i], int)):
-            shape[i] = d
-        elif stated and shape[i] != d:
+        if isinstance(d, int) and isinstance(shape[i], int) and 1 != d != shape[i] != 1:
             raise ValueError(f"{x.type} does not expand to {list(target)}")
+        shape[i] = _met(op.context.facts, shape[i], d)
     return x if tuple(shape) == x.type.dims else op.emit("expand", x, shape=tuple(shape))
+
+
+def _met(facts: Facts, own: Dim, wanted: Dim) -> Dim:
+    """The size that two sizes are broadcast to: a number before a symbol, a named one before one that data decides."""
+    if own == 1 or wanted == 1 or own == wanted:
+        return wanted if own == 1 else own
+    if isinstance(own, int) or isinstance(wanted, int):
+        return own if isinstance(own, int) else wanted
+    if facts.is_runtime(own) != facts.is_runtime(wanted):
+        return wanted if facts.is_runtime(own) else own
+    return dmax(own, wanted)
 
 
 @onnx_op("Tile", first=6, last=13)
