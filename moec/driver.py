@@ -13,7 +13,7 @@ from typing import Any
 
 from moec import sources, store
 from moec.artefacts import SUMMARY, check_output, output_folder
-from moec.diagnostics import NoKernel, Problem, Refusal, Usage, Where, suggest
+from moec.diagnostics import CheckFailed, NoKernel, Problem, Refusal, Usage, Where, suggest
 from moec.ir.data import TensorData
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
@@ -201,9 +201,25 @@ def _passes(
     steps = PassManager(chosen, after=(after,)).steps(module, context)
     for each in chosen:
         with stage(f"pass {each.name}"):
-            step = next(steps)
+            try:
+                step = next(steps)
+            except CheckFailed as failure:
+                raise _with_reproducer(failure, run, each, made.witness) from failure
         made.entries.append(pass_entry(step, sum(len(g) for g in module.functions.values())))
     return made
+
+
+def _with_reproducer(failure: CheckFailed, run: _Run, each: Pass, witness: Witness | None) -> CheckFailed:
+    """``failure`` with the command that replays it, where there is an output folder to write that file beside."""
+    from moec.repro import SUFFIX, Failure, Snapshot, write
+
+    if run.folder is None or witness is None:
+        return failure
+    before = Snapshot(run.texts[-1][1], run.tensors)
+    path = run.final.with_name(run.final.name + SUFFIX)
+    write(Failure(before, each.spec, None, tuple(witness.cases), str(failure)), path)
+    again = Problem("what failed is kept in one file", todo=f"replay it with: moec repro {path}")
+    return CheckFailed([*failure.problems, again])
 
 
 def _lower(

@@ -43,9 +43,9 @@ def tensors_of(modules: Iterable[Module]) -> dict[str, TensorData]:
     return found
 
 
-def save(tensors: dict[str, TensorData], folder: Path, final: Path) -> None:
+def save(tensors: dict[str, TensorData], folder: Path, final: Path, whole: bool = False) -> None:
     """Write the side files of ``tensors`` into ``folder``, which will be renamed to ``final``: paths are kept relative
-    to that.
+    to that. ``whole``: numbers are copied even where they are mapped from a file, so that the folder stands alone.
     """
     numbers: dict[str, TensorData] = {}
     recipes: dict[str, dict[str, Any]] = {}
@@ -53,7 +53,9 @@ def save(tensors: dict[str, TensorData], folder: Path, final: Path) -> None:
     def visit(key: str, data: TensorData) -> None:
         if key in recipes or key in numbers:
             return
-        if isinstance(data, FileData):
+        if whole:
+            numbers[key] = data
+        elif isinstance(data, FileData):
             recipes[key] = _recipe(data) | {"path": os.path.relpath(data.path, final), "offset": data.offset}
         elif isinstance(data, DerivedData) and data.key.startswith("recipe:") and _mapped(data):
             for part in data.parts:

@@ -81,18 +81,40 @@ class Result:
         return table
 
 
+@dataclass
+class Gate:
+    """Counts applications of rules and closes after ``limit`` of them (None: never), so that the one that breaks a
+    layer can be found by bisection.
+    """
+
+    limit: int | None = None
+    passed: int = 0
+    """Applications so far."""
+
+    @property
+    def open(self) -> bool:
+        """Whether a rule may be applied."""
+        return self.limit is None or self.passed < self.limit
+
+    def count(self) -> None:
+        """One more application was done."""
+        self.passed += 1
+
+
 @dataclass(frozen=True)
 class Context:
     """What passes may ask of their surroundings.
 
     ``target``: the machine to decide for (``moec.target.Target``), or None. ``tune``: sizes to tune for, by symbol
     (``--set``). ``witness``: evaluates a module on witness inputs and returns its outputs by name, or None where nobody
-    asked for checks; with it, each distinct rewrite is also evaluated on its own before it is committed.
+    asked for checks; with it, each distinct rewrite is also evaluated on its own before it is committed. ``gate``: how
+    many more rules may be applied.
     """
 
     target: Any = None
     tune: Mapping[str, int] = field(default_factory=dict)
     witness: Callable[[Module], Mapping[str, Any]] | None = None
+    gate: Gate = field(default_factory=Gate)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ def run_rules(rules: Iterable[Rule], graph: Graph, context: Context, result: Res
 
     Where the context asks for checks, each distinct match is evaluated on witnesses before it is committed.
     """
-    outcome = rewrite(graph, rules, Witness() if context.witness is not None else None)
+    outcome = rewrite(graph, rules, Witness() if context.witness is not None else None, context.gate)
     for rule, origin in outcome.applied:
         result.apply(rule.name, origin, graph)
     for missed in outcome.missed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -32,17 +33,27 @@ class Outcome:
     attempts: int = 0
 
 
-def rewrite(graph: Graph, rules: Iterable[Rule], prover: Prover | None = None) -> Outcome:
-    """Apply ``rules`` to ``graph`` until none applies; with ``prover`` each match is evaluated before it is committed.
+class Gate(Protocol):
+    """Says how many rules may still be applied."""
+
+    @property
+    def open(self) -> bool: ...
+
+    def count(self) -> None: ...
+
+
+def rewrite(graph: Graph, rules: Iterable[Rule], prover: Prover | None = None, gate: Gate | None = None) -> Outcome:
+    """Apply ``rules`` to ``graph`` until none applies or ``gate`` closes; with ``prover`` each match is evaluated
+    before it is committed.
 
     CheckFailed where a rule is wrong for a match, or where rules undo one another without end.
     """
-    return _Engine(graph, rules, prover).run()
+    return _Engine(graph, rules, prover, gate).run()
 
 
 class _Engine:
-    def __init__(self, graph: Graph, rules: Iterable[Rule], prover: Prover | None):
-        self.graph, self.prover = graph, prover
+    def __init__(self, graph: Graph, rules: Iterable[Rule], prover: Prover | None, gate: Gate | None):
+        self.graph, self.prover, self.gate = graph, prover, gate
         self.index = RuleIndex(rules)
         self.limit = 16 * len(graph) + 1000
         self.outcome = Outcome()
@@ -77,6 +88,8 @@ class _Engine:
         self.outcome.attempts += 1
         found = match_at(rule, root)
         if isinstance(found, Match):
+            if self.gate is not None and not self.gate.open:
+                return None
             try:
                 made = apply_match(found, self.graph, self.prover)
             except NoMatch as refused:
@@ -89,6 +102,8 @@ class _Engine:
         return None
 
     def applied(self, found: Match, made: list[Node], seeds: dict[Node, None]) -> None:
+        if self.gate is not None:
+            self.gate.count()
         self.outcome.applied.append((found.rule, merged_origin(found.nodes, found.rule.name)))
         if len(self.outcome.applied) > self.limit:
             last = ", ".join(r.name for r, _ in self.outcome.applied[-4:])

@@ -158,7 +158,7 @@ class _Matcher:
         types = {n: state.values[n].type for n in self.rule.operands}
         instance = self.rule.instantiate(types, attrs)
         outputs = tuple(state.nodes[t.apply].results[t.index] for t in self.rule.before if t.apply is not None)
-        nodes = tuple(state.nodes[a] for a in applies(self.rule.before))
+        nodes = tuple(dict.fromkeys(state.nodes[a] for a in applies(self.rule.before)))
         if self.rule.escape == "refuse":
             self.check_escapes(nodes, outputs)
         for old, new in zip(outputs, instance.after, strict=True):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -300,3 +302,17 @@ def test_context_witness_checks_each_match() -> None:
     asked: list[Node] = []
     PassManager.parse("canonicalise").run(module, Context(witness=lambda m: asked.append(next(m.nodes())) or {}))
     assert "silu" in print_module(module)
+
+
+def test_two_equal_terms_of_a_pattern_may_be_one_node(declared) -> None:
+    """After ``cse`` what a rule writes twice is computed once: it is replaced and erased once."""
+
+    @rule("twice-the-same", exactness="approximate", bound=0.5, why="for this test", cases=["x: [3]"])
+    def twice(x: Term) -> Iterator[Any]:
+        yield T.tanh(x) * T.tanh(x)
+        yield T.exp(x)
+
+    body = "  %a = tanh(%x) : f32[3]\n  %b = mul(%a, %a) : f32[3]\n  return %b\n"
+    module = parse_module(f"func main(%x: f32[3]) -> (y: f32[3]) {{\n{body}}}\n")
+    assert len(rewrite(module.main, [twice]).applied) == 1
+    assert [n.op for n in module.main] == ["exp"]
