@@ -1,0 +1,209 @@
+"""What a target says a piece of a graph takes, and rule passes that rewrite only where that gets faster.
+
+Nodes are priced one by one through ``Target.estimate``; views, constants and weights cost nothing. Row-wise nodes that
+follow one another are one kernel, since ``fuse-vector`` makes one of them: one launch, and of each node's work the
+share of its bytes that enter or leave the kernel. Nothing is priced where there is no target, where a size is not
+known, or where the target cannot say how long an op takes; such a rewrite is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moec.diagnostics import Refusal
+from moec.ir.graph import Module, Node, Value
+from moec.ir.symbol import Dim, Expr, evaluate, symbols_of
+from moec.ir.types import TensorType
+from moec.ops.registry import opdef
+from moec.ops.rowspace import may_fuse
+from moec.passes.base import Context, Result
+from moec.passes.rule_pass import RulePass
+from moec.rewrite.engine import Prover, rewrite
+from moec.rewrite.match import Match
+from moec.rewrite.prove import Witness, module_of
+from moec.rewrite.rule import Rule
+from moec.rewrite.term import NoMatch
+from moec.target import KernelTime
+
+FREE = ("constant", "weight", "save")
+"""Ops that move and compute nothing, besides views."""
+
+SPELT_ROW_WISE = ("rms_norm", "layer_norm", "softmax", "log_softmax")
+"""Ops that are spelt row-wise before they are fused."""
+
+
+def price(nodes: Sequence[Node], context: Context) -> float | None:
+    """Microseconds that ``nodes`` take on the context's target one after the other, launches included.
+
+    None where there is no target or it cannot say.
+    """
+    if context.target is None:
+        return None
+    total = 0.0
+    for kernel in _kernels([n for n in nodes if not _free(n)]):
+        us = _kernel_price(kernel, context)
+        if us is None:
+            return None
+        total += us
+    return total
+
+
+def dying(nodes: Sequence[Node], replaced: Sequence[Value]) -> list[Node]:
+    """The ``nodes`` (operands first) that nobody needs once the ``replaced`` values have no readers."""
+    gone = set(replaced)
+    dead: set[Node] = set()
+    for node in reversed(nodes):
+        if all(v in gone or all(u in dead for u in v.uses) for v in node.results):
+            dead.add(node)
+    return [n for n in nodes if n in dead]
+
+
+def slower(before: Sequence[Node], after: Sequence[Node], context: Context) -> str:
+    """Why ``after`` must not take the place of ``before``, with both prices; the empty string where it may."""
+    old, new = price(before, context), price(after, context)
+    if old is None or new is None or new <= old:
+        return ""
+    return f"on {context.target.name} it would take {new:.1f} us, and takes {old:.1f} us as it is"
+
+
+class PriceProver:
+    """A prover for the engine that refuses matches whose after side takes longer, then asks ``then``."""
+
+    def __init__(self, context: Context, then: Prover | None = None):
+        self.context, self.then = context, then
+        self.known: dict[Any, str] = {}
+
+    def __call__(self, match: Match) -> str:
+        if self.context.target is not None:
+            before = dying(match.nodes, match.outputs)
+            key = (
+                match.rule.name,
+                tuple((n, v.type) for n, v in match.operands.items()),
+                tuple(sorted((k, str(v)) for k, v in match.attrs.items())),
+                tuple(n in before for n in match.nodes),
+            )
+            if key not in self.known:
+                types = {name: v.type for name, v in match.operands.items()}
+                after: Module = module_of(match.instance.after, types)
+                self.known[key] = slower(before, list(after.main), self.context)
+            if reason := self.known[key]:
+                raise NoMatch(reason)
+        return self.then(match) if self.then is not None else ""
+
+
+@dataclass(frozen=True)
+class PricedRulePass(RulePass):
+    """Base of passes whose rules are applied only where the target says that this is no slower."""
+
+    def run(self, module: Module, context: Context) -> Result:
+        result = Result()
+        for graph in module.functions.values():
+            run_priced(self.rules(), graph, context, result)
+        return result
+
+
+def run_priced(rules: Sequence[Rule], graph: Any, context: Context, result: Result) -> bool:
+    """Apply ``rules`` to one function where that is no slower; whether anything was done."""
+    prover = PriceProver(context, Witness() if context.witness is not None else None)
+    outcome = rewrite(graph, rules, prover)
+    for rule, origin in outcome.applied:
+        result.apply(rule.name, origin, graph)
+    for missed in outcome.missed:
+        result.miss(missed.rule.name, missed.reason, missed.nodes, graph)
+    return bool(outcome.applied)
+
+
+def _free(node: Node) -> bool:
+    return node.op in FREE or "view" in opdef(node.op).traits
+
+
+def _row_wise(node: Node) -> bool:
+    return node.op in SPELT_ROW_WISE or may_fuse(node)
+
+
+def _kernels(nodes: Sequence[Node]) -> Iterator[list[Node]]:
+    """The nodes by kernel, in order of the first: row-wise ones together with those that they read."""
+    kernel: dict[Node, list[Node]] = {}
+    for node in nodes:
+        mine = [node]
+        if _row_wise(node):
+            for v in node.operands:
+                other = kernel.get(v.producer) if v is not None and v.producer is not None else None
+                if other is not None and other is not mine and _row_wise(other[0]):
+                    other += mine
+                    for n in mine:
+                        kernel[n] = other
+                    mine = other
+        kernel[node] = mine
+    seen: set[int] = set()
+    for found in kernel.values():
+        if id(found) not in seen:
+            seen.add(id(found))
+            yield found
+
+
+def _kernel_price(kernel: Sequence[Node], context: Context) -> float | None:
+    times = [_estimate(n, context) for n in kernel]
+    if any(t is None for t in times):
+        return None
+    inside = set(kernel)
+    launch, work = 0.0, 0.0
+    for node, t in zip(kernel, times, strict=True):
+        assert t is not None
+        launch = max(launch, t.launch_us)
+        work += max(t.us - t.launch_us, 0.0) * (_share(node, inside, context) if len(kernel) > 1 else 1.0)
+    return launch + work
+
+
+def _share(node: Node, inside: set[Node], context: Context) -> float:
+    """The share of a node's bytes that enter or leave the kernel."""
+    crossing, total = 0, 0
+    for v in dict.fromkeys(v for v in node.operands if v is not None):
+        size = _bytes(v.type, context)
+        total += size
+        crossing += 0 if v.producer in inside else size
+    for v in node.results:
+        size = _bytes(v.type, context)
+        total += size
+        crossing += size if not v.uses or any(u not in inside for u in v.uses) else 0
+    return crossing / total if total else 1.0
+
+
+def _bytes(type_: TensorType, context: Context) -> int:
+    return int(evaluate(type_.numel(), context.tune)) * type_.dtype.bits // 8
+
+
+def _estimate(node: Node, context: Context) -> KernelTime | None:
+    """The time of one node; None where a size is not known or the target cannot say."""
+    types = [None if v is None else v.type for v in node.operands]
+    every = [t for t in (*types, *(v.type for v in node.results)) if t is not None]
+    if any(t.shape is None for t in every):
+        return None
+    sizes = [d for t in every for d in t.dims] + [d for v in node.attrs.values() for d in _dims(v)]
+    if any(s not in context.tune for d in sizes for s in symbols_of(d)):
+        return None
+    fixed = [None if t is None else _fixed(t, context) for t in types]
+    attrs = {k: _fixed_attr(v, context) for k, v in node.attrs.items()}
+    try:
+        found: KernelTime = context.target.estimate(node.op, fixed, attrs, context.tune)
+    except Refusal:
+        return None
+    return found
+
+
+def _fixed(type_: TensorType, context: Context) -> TensorType:
+    return type_.with_shape(tuple(evaluate(d, context.tune) for d in type_.dims))
+
+
+def _dims(value: Any) -> list[Dim]:
+    if isinstance(value, tuple):
+        return [d for v in value for d in _dims(v)]
+    return [value] if isinstance(value, Expr) else []
+
+
+def _fixed_attr(value: Any, context: Context) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_fixed_attr(v, context) for v in value)
+    return evaluate(value, context.tune) if isinstance(value, Expr) else value
