@@ -19,11 +19,10 @@ from moec.ir.types import TensorType
 from moec.ops.registry import opdef
 from moec.ops.rowspace import may_fuse
 from moec.passes.base import Context, Result
-from moec.passes.rule_pass import RulePass
-from moec.rewrite.engine import Prover, rewrite
+from moec.passes.rule_pass import RulePass, run_rules, witness_prover
+from moec.rewrite.engine import Prover
 from moec.rewrite.match import Match
-from moec.rewrite.prove import Witness, module_of
-from moec.rewrite.rule import Rule
+from moec.rewrite.prove import module_of
 from moec.rewrite.term import NoMatch
 from moec.target import KernelTime
 
@@ -99,20 +98,10 @@ class PricedRulePass(RulePass):
 
     def run(self, module: Module, context: Context) -> Result:
         result = Result()
+        prover = PriceProver(context, witness_prover(context))
         for graph in module.functions.values():
-            run_priced(self.rules(), graph, context, result)
+            run_rules(self.rules(), graph, context, result, prover)
         return result
-
-
-def run_priced(rules: Sequence[Rule], graph: Any, context: Context, result: Result) -> bool:
-    """Apply ``rules`` to one function where that is no slower; whether anything was done."""
-    prover = PriceProver(context, Witness() if context.witness is not None else None)
-    outcome = rewrite(graph, rules, prover)
-    for rule, origin in outcome.applied:
-        result.apply(rule.name, origin, graph)
-    for missed in outcome.missed:
-        result.miss(missed.rule.name, missed.reason, missed.nodes, graph)
-    return bool(outcome.applied)
 
 
 def _free(node: Node) -> bool:

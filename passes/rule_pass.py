@@ -7,22 +7,30 @@ from dataclasses import dataclass
 
 from moec.ir.graph import Graph, Module
 from moec.passes.base import Context, Pass, Result
-from moec.rewrite.engine import rewrite
+from moec.rewrite.engine import Prover, rewrite
 from moec.rewrite.prove import Witness
 from moec.rewrite.rule import Rule
 
 
-def run_rules(rules: Iterable[Rule], graph: Graph, context: Context, result: Result) -> bool:
+def run_rules(
+    rules: Iterable[Rule], graph: Graph, context: Context, result: Result, prover: Prover | None = None
+) -> bool:
     """Apply ``rules`` to one function and add what was done to ``result``; whether anything was.
 
-    Where the context asks for checks, each distinct match is evaluated on witnesses before it is committed.
+    Where the context asks for checks, each distinct match is evaluated on witnesses before it is committed; a
+    ``prover`` of the caller's own takes the place of that.
     """
-    outcome = rewrite(graph, rules, Witness() if context.witness is not None else None, context.gate)
+    outcome = rewrite(graph, rules, prover or witness_prover(context), context.gate)
     for rule, origin in outcome.applied:
         result.apply(rule.name, origin, graph)
     for missed in outcome.missed:
         result.miss(missed.rule.name, missed.reason, missed.nodes, graph)
     return bool(outcome.applied)
+
+
+def witness_prover(context: Context) -> Prover | None:
+    """What evaluates matches before they are committed, where the context asks for checks."""
+    return Witness() if context.witness is not None else None
 
 
 @dataclass(frozen=True)
