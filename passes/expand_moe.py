@@ -6,17 +6,20 @@
 
 Leading dimensions are flattened to tokens and restored. The router's product is taken in ``router_dtype`` where x and
 the router have that dtype, else in f32 and rounded to it. Routing weights that apply to the input or the activation are
-sorted by the same permutation and multiplied in f32. A block with a capacity is refused: no kernel drops tokens yet.
+sorted by the same permutation and multiplied in f32. With a capacity all slots are computed, so that every size is
+known before the run and nothing is read back, and those above it are left out of the sum.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from moec.diagnostics import Problem, Refusal, Where
+import numpy as np
+
+from moec.ir.data import ArrayData
 from moec.ir.graph import Graph, Module, Node, Value, merged_origin
 from moec.ir.symbol import Dim
-from moec.ir.types import F32, DType
+from moec.ir.types import F32, I32, DType
 from moec.ops.build import Builder
 from moec.ops.registry import opdef
 from moec.passes.base import Context, Pass, Result, register_pass
@@ -32,23 +35,12 @@ class ExpandMoE(Pass):
 
     def run(self, module: Module, context: Context) -> Result:
         found = [(graph, n) for graph in module.functions.values() for n in graph if n.op == "moe"]
-        refused = [_capacity(node) for _, node in found if node.attrs["capacity"] is not None]
-        if refused:
-            raise Refusal(refused)
         result = Result()
         for graph, node in found:
             origin = merged_origin([node], self.name)
             expand(node, graph, Builder(graph, node, origin))
             result.apply(self.name, origin, graph)
         return result
-
-
-def _capacity(node: Node) -> Problem:
-    return Problem(
-        f"a block with capacity {node.attrs['capacity']} cannot be expanded: no kernel drops the tokens above it",
-        Where(node=str(node.origin)),
-        "give capacity = none (dropless), or leave out expand-moe",
-    )
 
 
 def expand(node: Node, graph: Graph, b: Builder) -> None:
@@ -60,7 +52,7 @@ def expand(node: Node, graph: Graph, b: Builder) -> None:
     flat: tuple[Dim, ...] = (node.results[1].type.dims[0], hidden)
     tokens = x if x.type.dims == flat else b.reshape(x, shape=flat)
     logits = _router(b, tokens, given, node.attrs["router_dtype"])
-    y = _experts(b, tokens, logits, given, node.attrs)
+    y = _experts(b, tokens, logits, given, node.attrs, x.type.dims[:-1])
     shared = _shared(b, tokens, given, node.attrs)
     if shared is not None:
         y = b.add(y, shared)
@@ -89,8 +81,10 @@ def _router(b: Builder, tokens: Value, given: dict[str, Any], dtype: DType) -> V
     return _cast(b, logits, dtype)
 
 
-def _experts(b: Builder, tokens: Value, logits: Value, given: dict[str, Any], attrs: dict[str, Any]) -> Value:
-    """The routed experts' sum [T, H]."""
+def _experts(
+    b: Builder, tokens: Value, logits: Value, given: dict[str, Any], attrs: dict[str, Any], lead: tuple[Dim, ...]
+) -> Value:
+    """The routed experts' sum [T, H] of tokens that stand as ``lead`` in x."""
     routing = {name: attrs[name] for name in opdef("gating").attrs}
     weights, experts, counts = b.gating(logits, given["score_bias"], **routing)
     rows, positions = b.permute(tokens, experts, counts)
@@ -102,8 +96,66 @@ def _experts(b: Builder, tokens: Value, logits: Value, given: dict[str, Any], at
     if where == "activation":
         h = _weighted(b, h, _row_weights(b, weights, experts, counts))
     h = b.grouped_matmul(h, given["down"], counts, given["down_bias"])
-    made: Value = b.unpermute(h, positions, weights if where == "output" else None)
+    applied = weights if where == "output" else None
+    if attrs["capacity"] is None:
+        made: Value = b.unpermute(h, positions, applied)
+        return made
+    kept = _kept(b, experts, counts, positions, attrs, lead)
+    return _limited(b, h, tokens, positions, weights, kept, attrs)
+
+
+def _limited(
+    b: Builder, h: Value, tokens: Value, positions: Value, weights: Value, kept: Value, attrs: dict[str, Any]
+) -> Value:
+    """The sum over the slots that are ``kept`` (bool [T, K]) and what the attributes say of the others."""
+    zero = _number(b, 0.0, weights.type.dtype)
+    applied = weights if attrs["weights_on"] == "output" else _number(b, 1.0, weights.type.dtype)
+    y: Value = b.unpermute(h, positions, b.select(kept, applied, zero))
+    if attrs["dropped"] == "input":
+        lost = b.reduce_sum(_cast(b, b.select(kept, zero, weights), F32), axes=(1,), keepdims=True)
+        y = b.add(y, _weighted(b, tokens, lost))
+    return y
+
+
+def _kept(
+    b: Builder, experts: Value, counts: Value, positions: Value, attrs: dict[str, Any], lead: tuple[Dim, ...]
+) -> Value:
+    """Whether each slot is among the first ``capacity`` of its expert, bool [T, K].
+
+    Of all tokens: a slot's place among its expert's rows is its place among the sorted rows less the rows of lower
+    experts. Of a sequence: the running count of its expert along the sequence.
+    """
+    tokens, k = experts.type.dims
+    number = counts.type.dims[0]
+    assert isinstance(number, int)
+    if attrs["capacity_scope"] == "tokens":
+        slots = (tokens * k, 1)
+        column = b.constant(value=ArrayData(np.arange(number, dtype=np.int32).reshape(1, number), I32))
+        lower = b.cast(b.lt(column, b.reshape(experts, shape=slots)), to=F32)
+        start = b.reduce_sum(b.mul(lower, _cast(b, counts, F32)), axes=(1,), keepdims=True)
+        rank = b.sub(_cast(b, b.reshape(positions, shape=slots), F32), start)
+        kept = b.lt(rank, _size(b, attrs["capacity"], F32))
+    else:
+        batch: Dim = 1
+        for d in lead[:-1]:
+            batch = batch * d
+        chosen = b.one_hot(b.reshape(experts, shape=(batch, lead[-1] * k)), depth=number, axis=2, dtype=I32)
+        so_far = b.mul(chosen, b.cumsum(chosen, axis=1, exclusive=False, reverse=False))
+        kept = b.le(b.reduce_sum(so_far, axes=(2,), keepdims=True), _size(b, attrs["capacity"], I32))
+    made: Value = b.reshape(kept, shape=(tokens, k))
     return made
+
+
+def _number(b: Builder, value: float, dtype: DType) -> Value:
+    made: Value = b.constant(value=ArrayData(np.array(value, dtype.carrier), dtype))
+    return made
+
+
+def _size(b: Builder, value: Dim, dtype: DType) -> Value:
+    """A size as a number."""
+    if isinstance(value, int):
+        return _number(b, value, dtype)
+    return _cast(b, b.dims(values=(value,), scalar=True), dtype)
 
 
 def _activation(b: Builder, h: Value, attrs: dict[str, Any]) -> Value:

@@ -60,6 +60,8 @@ def assembled(router: Router, combined: Combined, statics: Statics) -> Block:
         "router_dtype": router.logits.type.dtype,
         "weights_on": experts.weights_on,
         "capacity": None,
+        "capacity_scope": "none",
+        "dropped": "none",
     }
     return Block({name: ref for name, ref in operands.items() if ref is not None}, attrs)
 

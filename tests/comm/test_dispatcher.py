@@ -24,7 +24,7 @@ weight router: f32[16, 64], gate_up: f32[16, 64, 64], down: f32[16, 64, 32]
 output y, _ = moe(x, router, gate_up, down, top_k = 2, score = "softmax", score_order = "before_topk", groups = 1,
     group_top_k = 1, group_score = "none", group_mask = "none", renormalize = true, renormalize_eps = 0.0, scale = 1.0,
     router_dtype = f32, score_dtype = f32, weights_dtype = f32, activation = "silu", glu = "chunked", alpha = 1.0,
-    limit = none, up_offset = 0.0, weights_on = "output", capacity = none)
+    limit = none, up_offset = 0.0, weights_on = "output", capacity = none, capacity_scope = "none", dropped = "none")
 """.replace("output y, _ =", "y, _ =")
     + "output y\n"
 )

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from moec import eval as reference
-from moec.diagnostics import Refusal
 from moec.ir.graph import Graph, Module
 from moec.ir.symbol import Dim, sym
 from moec.ir.types import BF16, F32, DType, TensorType
@@ -37,6 +36,8 @@ PLAIN: dict[str, Any] = {
     "limit": None,
     "up_offset": 0.0,
     "capacity": None,
+    "capacity_scope": "none",
+    "dropped": "none",
 }
 VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
     "plain": ({}, ""),
@@ -125,8 +126,39 @@ def test_leading_dimensions_are_restored() -> None:
     assert new["y"].shape == (2, 3, H) and np.allclose(old["y"], new["y"], rtol=0, atol=1e-12)
 
 
-def test_a_capacity_is_refused_by_name_and_nothing_changes() -> None:
-    module = block({"capacity": 4}, "", F32, F32)
-    with pytest.raises(Refusal, match="capacity 4 cannot be expanded"):
-        PassManager.parse("expand-moe").run(module)
-    assert [n.op for n in module.main] == ["moe"]
+CAPACITIES: dict[str, dict[str, Any]] = {
+    "of tokens": {"capacity_scope": "tokens", "dropped": "zero"},
+    "of sequences": {"capacity_scope": "sequence", "dropped": "zero"},
+    "input kept": {"capacity_scope": "tokens", "dropped": "input"},
+    "top-1, input kept, of sequences": {"capacity_scope": "sequence", "dropped": "input", "top_k": 1},
+}
+
+
+@pytest.mark.parametrize("dtypes", [(F32, F32), (BF16, F32)], ids=lambda p: f"{p[0]}-router-{p[1]}")
+@pytest.mark.parametrize("where", ["output", "input", "activation"])
+@pytest.mark.parametrize("kind", CAPACITIES)
+def test_a_block_with_a_capacity_is_expanded(kind: str, where: str, dtypes: tuple[DType, DType]) -> None:
+    """Static sizes, nothing on the host, and the block's own numbers where the capacity binds and where not."""
+    for capacity in (0, 1, 3, 100):
+        change = {**CAPACITIES[kind], "capacity": capacity, "weights_on": where}
+        before, after = (block(change, "gate_up_bias down_bias", *dtypes, (2, sym("S"))) for _ in range(2))
+        PassManager.parse("expand-moe").run(after)
+        assert list(after.symbols) == list(before.symbols)
+        assert not {n.op for n in after.main} & {"to_host", "host", "call", "bind_size", "nonzero"}
+        for length in (0, 1, 7):
+            inputs = numbers(before, length)
+            for fp64 in (True, False):
+                old, new = (reference.run(m, inputs, fp64=fp64)["y"].astype(np.float64) for m in (before, after))
+                allowed = 1e-12 if fp64 else (2e-6 if dtypes[0] is F32 else 2**-6)
+                assert np.max(np.abs(old - new), initial=0.0) <= allowed * np.max(np.abs(old), initial=1.0)
+
+
+def test_a_capacity_of_symbolic_size() -> None:
+    change = {"capacity": sym("S") // 2, "capacity_scope": "sequence", "dropped": "zero"}
+    before, after = (block(change, "", F32, F32, (2, sym("S"))) for _ in range(2))
+    PassManager.parse("expand-moe").run(after)
+    inputs = numbers(before, 6)
+    old, new = (reference.run(m, inputs, fp64=True)["y"] for m in (before, after))
+    assert np.allclose(old, new, rtol=0, atol=1e-12)
+    free = reference.run(block({}, "", F32, F32, (2, sym("S"))), inputs, fp64=True)["y"]
+    assert not np.allclose(old, free)

@@ -115,6 +115,7 @@ ROUTING = {
     "weights_dtype": F32,
 }
 ACTIVATION = {"activation": "silu", "glu": "chunked", "alpha": 1.0, "limit": None, "up_offset": 0.0}
+DROPLESS = {"capacity": None, "capacity_scope": "none", "dropped": "none"}
 ROUTERS: list[dict[str, Any]] = [
     {},
     {"renormalize": False, "scale": 2.5},
@@ -144,7 +145,10 @@ MOE: list[dict[str, Any]] = [
     *ROUTERS,
     {"weights_on": "input"},
     {"weights_on": "activation"},
-    {"capacity": 2},
+    {"capacity": 2, "capacity_scope": "tokens", "dropped": "zero"},
+    {"capacity": 2, "capacity_scope": "tokens", "dropped": "input", "weights_on": "activation"},
+    {"capacity": 1, "capacity_scope": "sequence", "dropped": "zero", "weights_on": "input"},
+    {"capacity": 1, "capacity_scope": "sequence", "dropped": "input"},
     {"glu": "interleaved", "alpha": 1.702, "limit": 0.7, "up_offset": 1.0},
     {"activation": "gelu_tanh"},
     {"glu": "none", "activation": "relu"},
@@ -156,7 +160,7 @@ MOE: list[dict[str, Any]] = [
 @pytest.mark.parametrize("shared", ["no", "plain", "gated"])
 def test_moe(change: dict[str, Any], biased: bool, shared: str) -> None:
     layer = Layer()
-    attrs = {**ROUTING, **ACTIVATION, "router_dtype": F32, "weights_on": "output", "capacity": None, **change}
+    attrs = {**ROUTING, **ACTIVATION, "router_dtype": F32, "weights_on": "output", **DROPLESS, **change}
     inner = 6 if attrs["glu"] == "none" else 12
     x = layer.input("x", (sym("B"), T, 10), RNG.standard_normal((2, 4, 10)).astype(np.float32))
     operands: list[Value | None] = [x, layer.weight("router", 8, 10, scale=1.0)]
@@ -182,7 +186,7 @@ def test_experts_without_tokens_and_no_tokens_at_all() -> None:
         layer = Layer()
         x = layer.input("x", (T, 10), RNG.standard_normal((tokens, 10)).astype(np.float32))
         weights = [layer.weight("r", 8, 10), layer.weight("g", 8, 12, 10), layer.weight("d", 8, 10, 6)]
-        attrs = {**ROUTING, **ACTIVATION, "router_dtype": F32, "weights_on": "output", "capacity": None}
+        attrs = {**ROUTING, **ACTIVATION, "router_dtype": F32, "weights_on": "output", **DROPLESS}
         layer.check(*layer.b.moe(x, *weights, **attrs))
 
 

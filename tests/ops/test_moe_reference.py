@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moec.ir.types import BF16, F32
+from moec.ir.types import BF16, F32, TensorType
 from moec.ops import OPS
+from moec.ops.moe import MoE
 from moec.ops.routing import route
 
 DEFAULT: dict[str, Any] = {
@@ -34,6 +35,8 @@ DEFAULT: dict[str, Any] = {
     "limit": None,
     "up_offset": 0.0,
     "capacity": None,
+    "capacity_scope": "none",
+    "dropped": "none",
 }
 GROUPED = {"groups": 4, "group_top_k": 2, "group_mask": "zero", "top_k": 3, "score": "sigmoid"}
 CASES: dict[str, dict[str, Any]] = {
@@ -56,7 +59,18 @@ CASES: dict[str, dict[str, Any]] = {
     "gelu_tanh": {"activation": "gelu_tanh"},
     "sigmoid gate": {"activation": "sigmoid"},
     "identity": {"activation": "identity"},
-    "capacity": {"capacity": 2},
+    "capacity": {"capacity": 2, "capacity_scope": "tokens", "dropped": "zero"},
+    "capacity of a sequence": {"capacity": 1, "capacity_scope": "sequence", "dropped": "zero"},
+    "dropped tokens kept": {"capacity": 2, "capacity_scope": "tokens", "dropped": "input", "biases": True},
+    "dropped tokens of a sequence kept": {
+        "capacity": 1,
+        "capacity_scope": "sequence",
+        "dropped": "input",
+        "weights_on": "activation",
+        "biases": True,
+        "top_k": 1,
+        "renormalize": False,
+    },
     "shared": {"shared": True},
     "shared gated": {"shared": True, "shared_gate": True},
     "router bias": {"router_bias": True},
@@ -157,8 +171,8 @@ def chosen(logits: list[float], bias: list[float], at: dict[str, Any]) -> list[t
     return [(e, w * at["scale"]) for e, w in zip(picked, weights, strict=True)]
 
 
-def block(x: np.ndarray, w: dict[str, np.ndarray], at: dict[str, Any]) -> np.ndarray:
-    """The block's output for tokens [T, H], one token and one expert at a time."""
+def block(x: np.ndarray, w: dict[str, np.ndarray], at: dict[str, Any], length: int) -> np.ndarray:
+    """The block's output for tokens [T, H] in sequences of ``length``, one token and one expert at a time."""
     experts = len(w["router"])
     logits = x @ w["router"].T + w.get("router_bias", np.zeros(experts))
     b1 = w.get("gate_up_bias", np.zeros(w["gate_up"].shape[:2]))
@@ -166,11 +180,15 @@ def block(x: np.ndarray, w: dict[str, np.ndarray], at: dict[str, Any]) -> np.nda
     taken, rows = [0] * experts, []
     for t in range(len(x)):
         y = [0.0] * x.shape[1]
+        if at["capacity_scope"] == "sequence" and t % length == 0:
+            taken = [0] * experts
         for e, p in chosen(list(logits[t]), list(w.get("score_bias", np.zeros(experts))), at):
             taken[e] += 1
             if at["capacity"] is None or taken[e] <= at["capacity"]:
                 part = ffn(list(x[t]), w["gate_up"][e], b1[e], w["down"][e], b2[e], at, p)
                 y = [a + b for a, b in zip(y, part, strict=True)]
+            elif at["dropped"] == "input":
+                y = [a + p * b for a, b in zip(y, x[t], strict=True)]
         if "shared_gate_up" in w:
             zeros = np.zeros(64)
             w1, w2 = w["shared_gate_up"], w["shared_down"]
@@ -189,21 +207,36 @@ OPERANDS = [o.name for o in OPS["moe"].signature.operands]
 def test_moe_equals_a_block_written_token_by_token(name: str, tokens: int) -> None:
     rng = np.random.default_rng(tokens)
     weights, at = weights_for(CASES[name], rng), attributes(CASES[name])
-    x = rng.standard_normal((tokens, 6))
+    x = rng.standard_normal((3, tokens // 3, 6) if tokens % 3 == 0 else (1, tokens, 6))
     y, logits = OPS["moe"].ref(x, *(weights.get(n) for n in OPERANDS[1:]), **at)
-    np.testing.assert_allclose(y, block(x, weights, at), rtol=1e-11, atol=1e-12)
+    expected = block(x.reshape(-1, 6), weights, at, x.shape[1])
+    np.testing.assert_allclose(y, expected.reshape(x.shape), rtol=1e-11, atol=1e-12)
     assert logits.shape == (tokens, 8)
 
 
 def test_every_property_of_a_block_has_a_case_that_tells_it_from_the_others() -> None:
     """Each case's output differs from every other case's that has the same weights: no attribute is ignored."""
-    x = np.random.default_rng(5).standard_normal((9, 6))
+    x = np.random.default_rng(5).standard_normal((3, 3, 6))
     outputs = {}
     for name, case in CASES.items():
         weights = weights_for(case, np.random.default_rng(1))
         outputs[name] = OPS["moe"].ref(x, *(weights.get(n) for n in OPERANDS[1:]), **attributes(case))[0]
     for a, b in itertools.combinations(outputs, 2):
         assert not np.allclose(outputs[a], outputs[b]), (a, b)
+
+
+def test_attributes_of_a_capacity_that_contradict_one_another() -> None:
+    shapes = [(3, 4, 6), (8, 6), (8, 10, 6), (8, 6, 5)]
+    types = [TensorType(F32, s) for s in shapes]
+    for change in ({"capacity": 2}, {"capacity_scope": "tokens"}, {"dropped": "zero"}):
+        with pytest.raises(ValueError, match="'none' exactly when capacity is none"):
+            MoE.shape(types, DEFAULT | change)
+    sequence = DEFAULT | {"capacity": 2, "capacity_scope": "sequence", "dropped": "zero"}
+    assert MoE.shape(types, sequence) == [(3, 4, 6), (12, 8)]
+    with pytest.raises(ValueError, match="rank 3 at least"):
+        MoE.shape([TensorType(F32, (12, 6)), *types[1:]], sequence)
+    with pytest.raises(ValueError, match="dropped 'keep' is none of"):
+        MoE.shape(types, sequence | {"dropped": "keep"})
 
 
 def test_softmax_of_the_chosen_is_the_renormalised_softmax_of_all() -> None:

@@ -302,6 +302,14 @@ def activation(m: Maker) -> dict[str, Any]:
     }
 
 
+def capacity(m: Maker, rank: int) -> dict[str, Any]:
+    """No limit mostly, else one of tokens or, where there are sequences, of each of them."""
+    if m.flag():
+        return {"capacity": None, "capacity_scope": "none", "dropped": "none"}
+    scope = m.one_of(["tokens", "sequence"]) if rank > 2 else "tokens"
+    return {"capacity": m.one_of([1, 2]), "capacity_scope": scope, "dropped": m.one_of(["zero", "input"])}
+
+
 def moe(m: Maker) -> Any:
     x = m.pick(lambda t: t.dtype.is_float and t.rank >= 2 and small(t.dims[-1]))
     dtype, hidden, experts, inner = x.type.dtype, x.type.dims[-1], 4, 3
@@ -313,7 +321,7 @@ def moe(m: Maker) -> Any:
     if m.flag():
         shared = [m.weight(dtype, (width, hidden)), m.weight(dtype, (hidden, inner))]
         operands += [None, m.weight(dtype, (experts,)) if m.flag() else None, None, None, *shared]
-    attrs = {**routing(m, experts, m.flag()), **act, "router_dtype": dtype, "capacity": m.one_of([None, None, 2])}
+    attrs = {**routing(m, experts, m.flag()), **act, "router_dtype": dtype, **capacity(m, x.type.rank)}
     return m.b.moe(x, *operands, weights_on=m.one_of(["output", "input", "activation"]), **attrs)
 
 

@@ -113,6 +113,8 @@ def read_moe(values: Values) -> Moe | None:
         "up_offset": float(values.get("swiglu_offset")),
         "weights_on": "output",
         "capacity": None,
+        "capacity_scope": "none",
+        "dropped": "none",
         **_groups(values, experts or 1),
     }
     attrs["renormalize_eps"] = float(values.get("renormalize_eps")) if attrs["renormalize"] else 0.0

@@ -8,7 +8,7 @@ from typing import Any
 
 from moec.frontend.onnx_export.bodies import BODIES, Inputs, cast_to, widened
 from moec.ir.graph import Value
-from moec.ir.symbol import Dim
+from moec.ir.symbol import Dim, Shape
 from moec.ir.types import I32, I64
 from moec.ops.build import Builder
 from moec.ops.registry import opdef
@@ -33,8 +33,6 @@ def _moe(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
     weights, experts, counts = b.gating(logits, w.get("score_bias"), **_attrs_of("gating", a))
     rows, positions = b.permute(tokens, experts, counts)
     weights = widened(b, weights)
-    if a["capacity"] is not None:
-        weights = b.mul(weights, cast_to(b, _kept(b, positions, experts, counts, a["capacity"]), weights.type.dtype))
     slot_weights = _sorted_weights(b, weights, positions) if a["weights_on"] != "output" else None
     if a["weights_on"] == "input":
         rows = b.mul(rows, slot_weights)
@@ -43,7 +41,14 @@ def _moe(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
     if a["weights_on"] == "activation":
         h = b.mul(h, slot_weights)
     rows = b.grouped_matmul(h, w["down"], counts, w.get("down_bias"))
-    y = b.unpermute(rows, positions, weights if a["weights_on"] == "output" else None)
+    applied = weights if a["weights_on"] == "output" else None
+    if a["capacity"] is not None:
+        kept = cast_to(b, _kept(b, experts, counts.type.dims[0], a, shape), weights.type.dtype)
+        applied = kept if applied is None else b.mul(applied, kept)
+    y = b.unpermute(rows, positions, applied)
+    if a["dropped"] == "input":
+        lost = b.reduce_sum(b.sub(weights, b.mul(weights, kept)), axes=(1,), keepdims=True)
+        y = b.add(y, b.mul(tokens, lost))
     if "shared_gate_up" in w:
         y = b.add(y, _shared(b, tokens, w, a))
     return cast_to(b, b.reshape(y, shape=shape), x["x"].type.dtype), logits
@@ -57,11 +62,18 @@ def _shared(b: Builder, tokens: Value, w: Inputs, a: dict[str, Any]) -> Value:
     return s
 
 
-def _kept(b: Builder, positions: Value, experts: Value, counts: Value, capacity: Dim) -> Value:
-    """Whether a slot is among the first ``capacity`` rows of its expert."""
-    starts = b.cumsum(b.cast(counts, to=I64), axis=0, exclusive=True, reverse=False)
-    rank = b.sub(b.cast(positions, to=I64), b.gather(starts, experts, axis=0))
-    made: Value = b.cast(b.lt(rank, b.dims(values=(capacity,), scalar=True)), to=I32)
+def _kept(b: Builder, experts: Value, number: Dim, a: dict[str, Any], shape: Shape) -> Value:
+    """Whether a slot is among the first ``capacity`` of its expert in the tokens, or its sequence, that it is of."""
+    tokens, k = experts.type.dims
+    length = tokens if a["capacity_scope"] == "tokens" else shape[-2]
+    groups: Dim = 1
+    for d in () if a["capacity_scope"] == "tokens" else shape[:-2]:
+        groups = groups * d
+    flat = b.cast(b.reshape(experts, shape=(groups, length * k)), to=I64)
+    chosen = b.one_hot(flat, depth=number, axis=2, dtype=I64)
+    rank = b.mul(chosen, b.cumsum(chosen, axis=1, exclusive=False, reverse=False))
+    rank = b.reshape(b.reduce_sum(rank, axes=(2,), keepdims=False), shape=(tokens, k))
+    made: Value = b.cast(b.le(rank, b.dims(values=(a["capacity"],), scalar=True)), to=I32)
     return made
 
 
