@@ -28,19 +28,17 @@ def run_control(node: Node, operands: list[Array | None], caller: Caller, env: E
     return {"if": _if, "loop": _loop, "scan": _scan}[node.op](node, operands, caller, env)
 
 
-def _given(operands: list[Array | None]) -> list[Array]:
-    return [a for a in operands if a is not None]
-
-
 def _if(node: Node, operands: list[Array | None], caller: Caller, env: Env) -> list[Any]:
-    cond, *captures = _given(operands)
+    given: list[Any] = operands
+    cond, *captures = given
     return caller.call(node.attrs["then" if cond.all() else "otherwise"], captures, env)
 
 
 def _loop(node: Node, operands: list[Array | None], caller: Caller, env: Env) -> list[Any]:
     trips, go = operands[:2]
     count, first = node.attrs["states"], 2
-    states, captures = _given(operands[first : first + count]), _given(operands[first + count :])
+    states: list[Any] = operands[first : first + count]
+    captures: list[Any] = operands[first + count :]
     collected: list[list[Array]] = [[] for _ in node.results[count:]]
     limit = STEPS if trips is None else int(trips.reshape(-1)[0])
     going, step = go is None or bool(go.all()), 0
@@ -63,7 +61,8 @@ def _stacked(rows: list[Array], type_: Any) -> Array:
 
 
 def _scan(node: Node, operands: list[Array | None], caller: Caller, env: Env) -> list[Any]:
-    attrs, given = node.attrs, _given(operands)
+    attrs = node.attrs
+    given: list[Any] = operands
     states, inputs = given[: attrs["states"]], given[attrs["states"] : attrs["states"] + attrs["scans"]]
     captures = given[attrs["states"] + attrs["scans"] :]
     moved = [np.moveaxis(x, a, 0) for x, a in zip(inputs, attrs["input_axes"], strict=True)]

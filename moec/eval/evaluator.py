@@ -133,11 +133,12 @@ class Evaluator:
         """Run one node on stored arrays; its results stored in their declared dtypes."""
         try:
             op = OPS[node.op]
+            given: list[Any] = [a for a, v in zip(operands, node.operands, strict=True) if v is not None]
             if node.op == "host":
                 graph = self.module.functions[node.attrs["fn"]]
-                return self.function(graph, [a for a in operands if a is not None], env)
+                return self.function(graph, given, env)
             if "call" in op.traits:
-                return self.call(node.attrs["fn"], [a for a in operands if a is not None], env)
+                return self.call(node.attrs["fn"], given, env)
             if "control" in op.traits:
                 return self._bound(node, run_control(node, operands, self, env), env)
             attrs = {k: concrete(v, env) for k, v in node.attrs.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,20 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 Array = np.ndarray
+
+
+def _there(x: Any) -> Any:
+    if x is None:
+        raise ValueError("the optional value is empty")
+    return x
+
+
+_OPTIONAL: dict[str, Callable[[Any], Any]] = {
+    "Optional": lambda x: x,
+    "OptionalHasElement": lambda x: np.array(x is not None),
+    "OptionalGetElement": _there,
+}
+"""Operators on optional values, which the reference evaluator does not run on one that is empty."""
 
 
 def outer_names(node: onnx.NodeProto) -> list[str]:
@@ -34,8 +48,13 @@ def captured(graph: onnx.GraphProto) -> list[str]:
 
 
 def run_foreign(xs: Sequence[Array | None], domain: str, type: str, version: int, proto: bytes) -> tuple[Any, ...]:
-    """The outputs of the serialised node on the values of the names that it reads; ValueError where it cannot run."""
+    """The outputs of the serialised node on the values of the names that it reads; ValueError where it cannot run.
+
+    An optional value that is not there is None.
+    """
     node = onnx.NodeProto.FromString(proto)
+    if not domain and type in _OPTIONAL:
+        return (_OPTIONAL[type](xs[0] if xs else None),)
     names = outer_names(node)
     values = {n: x for n, x in zip(names, xs, strict=True) if x is not None}
     outputs = [n for n in node.output if n]
@@ -47,4 +66,4 @@ def run_foreign(xs: Sequence[Array | None], domain: str, type: str, version: int
             found = ReferenceEvaluator(helper.make_model(graph, opset_imports=opsets)).run(None, values)
     except Exception as error:
         raise ValueError(f"the onnx reference evaluator cannot run {domain or 'ai.onnx'}.{type}: {error}") from error
-    return tuple(found)
+    return tuple(a.astype(object) if isinstance(a, np.ndarray) and a.dtype.kind in "US" else a for a in found)

@@ -15,8 +15,8 @@ from moec.frontend.onnx.read import text
 from moec.frontend.onnx.tensors import tensor_data
 
 _TENSOR, _STRING, _STRINGS = AttributeProto.TENSOR, AttributeProto.STRING, AttributeProto.STRINGS
-_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
-"""Subgraphs: handlers of branches and loops take them from the node itself."""
+_LEFT = (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.TYPE_PROTO, AttributeProto.TYPE_PROTOS)
+"""Subgraphs and types: handlers that want them take them from the node itself."""
 _PLAIN = {
     AttributeProto.INT: "i",
     AttributeProto.FLOAT: "f",
@@ -32,7 +32,7 @@ def read_attributes(node: NodeView, folder: Path | None, opset: int) -> dict[str
     """
     found: dict[str, Any] = {}
     for a in node.proto.attribute:
-        if a.type in _GRAPHS:
+        if a.type in _LEFT:
             continue
         text(a.name)
         field = _PLAIN.get(a.type)

@@ -95,7 +95,7 @@ def _output_types(
     if unknown:
         name = f"{view.domain}.{view.op_type}" if view.domain else view.op_type
         raise ValueError(f"operator {name}: {reason}; nor does the file say the type of its output '{unknown[0]}'")
-    return [_type(found[n], context) for n in named]
+    return [declared_type(found[n], context) for n in named]
 
 
 def _small(tensor: Tensor) -> bool:
@@ -109,7 +109,8 @@ def _proto(type_: TensorType) -> onnx.TypeProto:
     return helper.make_tensor_type_proto(type_.dtype.onnx, dims)
 
 
-def _type(proto: onnx.TypeProto, context: Context) -> TensorType:
+def declared_type(proto: onnx.TypeProto, context: Context) -> TensorType:
+    """The type that the file states; a size that it does not give is one that the run tells."""
     if proto.WhichOneof("value") != "tensor_type":
         return TensorType(DTYPES["seq"], None)
     tensor = proto.tensor_type

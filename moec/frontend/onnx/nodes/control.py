@@ -1,15 +1,13 @@
 """Branches and loops.
 
 What is decided at import is taken apart: a branch whose condition is known becomes its body, a loop whose number of
-steps is known is unrolled. The rest become ``if``, ``loop`` and ``scan`` with bodies as functions.
+steps is known is unrolled. The rest become ``if`` and ``loop`` with bodies as functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import onnx
 
 from moec.frontend.onnx.context import Context, Op, Tensor
@@ -29,14 +27,14 @@ ROUNDS = 3
 """How often a loop's body is imported until the types of its states hold from one step to the next."""
 
 
-def _graph(op: Op, name: str) -> onnx.GraphProto:
+def subgraph(op: Op, name: str) -> onnx.GraphProto:
     for attribute in op.node.proto.attribute:
         if attribute.name == name:
             return attribute.g
     raise ValueError(f"attribute '{name}' is missing")
 
 
-def _inline(op: Op, graph: onnx.GraphProto, given: Sequence[Tensor]) -> list[Tensor]:
+def inline(op: Op, graph: onnx.GraphProto, given: Sequence[Tensor]) -> list[Tensor]:
     """The outputs of a subgraph imported in place, its inputs standing for ``given``."""
     importer = GraphImporter(op.context, graph, op.importer)
     importer.tensors.update(zip((v.name for v in graph.input), given, strict=True))
@@ -47,7 +45,7 @@ def _inline(op: Op, graph: onnx.GraphProto, given: Sequence[Tensor]) -> list[Ten
     return found
 
 
-class _Body:
+class Body:
     """A subgraph imported as a function of its own: inputs of ``types``, then what it reads from outside."""
 
     def __init__(self, op: Op, graph: onnx.GraphProto, name: str, types: Sequence[TensorType]):
@@ -107,10 +105,10 @@ def _common(context: Context, a: TensorType, b: TensorType) -> TensorType:
 def _if(op: Op) -> Sequence[Tensor | Value]:
     condition = op.tensor(0).content
     if condition is not None and condition.is_static:
-        return _inline(op, _graph(op, "then_branch" if condition.items.ravel()[0] else "else_branch"), [])
+        return inline(op, subgraph(op, "then_branch" if condition.items.ravel()[0] else "else_branch"), [])
     stem = f"if_{op.node.index}"
-    then = _Body(op, _graph(op, "then_branch"), f"{stem}_then", [])
-    otherwise = _Body(op, _graph(op, "else_branch"), f"{stem}_else", [])
+    then = Body(op, subgraph(op, "then_branch"), f"{stem}_then", [])
+    otherwise = Body(op, subgraph(op, "else_branch"), f"{stem}_else", [])
     captures = {**then.captures(), **otherwise.captures()}
     then.take(list(captures))
     otherwise.take(list(captures))
@@ -142,7 +140,7 @@ def _step(i: int) -> Tensor:
     return Tensor(TensorType(I64, ()), content=content(i, I64))
 
 
-def _joined(op: Op, rows: Sequence[Tensor], axis: int, backward: bool) -> Value:
+def joined(op: Op, rows: Sequence[Tensor], axis: int, backward: bool) -> Value:
     """Rows stacked along a new dimension."""
     values = [op.context.value_of(t) for t in (reversed(rows) if backward else rows)]
     shaped = [reshaped(op, v, (*v.type.dims[:axis], 1, *v.type.dims[axis:])) for v in values]
@@ -151,7 +149,7 @@ def _joined(op: Op, rows: Sequence[Tensor], axis: int, backward: bool) -> Value:
 
 @onnx_op("Loop", first=1, last=25)
 def _loop(op: Op) -> Sequence[Tensor | Value]:
-    graph = _graph(op, "body")
+    graph = subgraph(op, "body")
     states = [op.tensor(i) for i in range(2, len(op.inputs))]
     trips = op.tensor(0).content if op.has(0) else None
     going = op.tensor(1).content if op.has(1) else None
@@ -166,19 +164,19 @@ def _loop(op: Op) -> Sequence[Tensor | Value]:
 def _unrolled(op: Op, graph: onnx.GraphProto, states: list[Tensor], count: int) -> Sequence[Tensor | Value]:
     rows: list[list[Tensor]] = []
     for i in range(count):
-        _, *found = _inline(op, graph, [_step(i), _true(), *states])
+        _, *found = inline(op, graph, [_step(i), _true(), *states])
         states = found[: len(states)]
         rows.append(found[len(states) :])
-    return [*states, *(_joined(op, column, 0, False) for column in zip(*rows, strict=True))]
+    return [*states, *(joined(op, column, 0, False) for column in zip(*rows, strict=True))]
 
 
 def _settled(
     op: Op, graph: onnx.GraphProto, lead: Sequence[TensorType], states: Sequence[TensorType], stem: str, skip: int
-) -> _Body:
+) -> Body:
     """The body imported with types of the states that each step keeps; its outputs start with ``skip`` others."""
     current = list(states)
     for _ in range(ROUNDS):
-        body = _Body(op, graph, stem, [*lead, *current])
+        body = Body(op, graph, stem, [*lead, *current])
         after = [v.type for v in body.values[skip : skip + len(current)]]
         common = [_common(op.context, a, b) for a, b in zip(current, after, strict=True)]
         if common == current or all(c.shape is None or c == a for c, a in zip(common, current, strict=True)):
@@ -201,74 +199,3 @@ def _rolled(op: Op, graph: onnx.GraphProto, states: list[Tensor]) -> Sequence[Va
     head = [op.value(i) if op.has(i) else None for i in (0, 1)]
     attrs = {"body": body.name, "states": len(values)}
     return context.state("loop", [*head, *values, *captures.values()], attrs, [*carried, *stacked])
-
-
-@onnx_op("Scan", first=9, last=25)
-def _scan(op: Op) -> Sequence[Tensor | Value]:
-    graph, scans = _graph(op, "body"), int(op.attr("num_scan_inputs", 0))
-    carried, scanned = op.inputs[: len(op.inputs) - scans], op.inputs[len(op.inputs) - scans :]
-    states = [t for t in carried if t is not None]
-    inputs = [op.context.value_of(t) for t in scanned if t is not None]
-    rows = len(graph.output) - len(states)
-    flags: dict[str, Any] = {}
-    for name, count in (("input", scans), ("output", rows)):
-        axes = op.attr(f"scan_{name}_axes", (0,) * count)
-        flags[f"{name}_axes"] = axes
-        flags[f"{name}_backward"] = op.attr(f"scan_{name}_directions", (0,) * count)
-    flags["input_axes"] = tuple(a % v.type.rank for a, v in zip(flags["input_axes"], inputs, strict=True))
-    length = inputs[0].type.dims[flags["input_axes"][0]]
-    if isinstance(length, int) and length > 0 and length * len(graph.node) <= UNROLLED_NODES:
-        return _unrolled_scan(op, graph, states, inputs, length, flags)
-    return _rolled_scan(op, graph, states, inputs, length, flags)
-
-
-def _cut(op: Op, x: Value, axis: int, i: int) -> Tensor:
-    piece = op.emit("slice", x, axis=axis, start=i, stop=i + 1, step=1)
-    piece = reshaped(op, piece, [d for j, d in enumerate(x.type.dims) if j != axis])
-    return Tensor(piece.type, piece)
-
-
-def _unrolled_scan(
-    op: Op, graph: onnx.GraphProto, states: list[Tensor], inputs: list[Value], length: int, flags: dict[str, Any]
-) -> Sequence[Tensor | Value]:
-    rows: list[list[Tensor]] = []
-    for i in range(length):
-        cuts = [
-            _cut(op, x, axis, length - 1 - i if back else i)
-            for x, axis, back in zip(inputs, flags["input_axes"], flags["input_backward"], strict=True)
-        ]
-        found = _inline(op, graph, [*states, *cuts])
-        states = found[: len(states)]
-        rows.append(found[len(states) :])
-    columns = [list(c) for c in zip(*rows, strict=True)]
-    outputs = []
-    for column, axis, back in zip(columns, flags["output_axes"], flags["output_backward"], strict=True):
-        outputs.append(_joined(op, column, axis % (column[0].type.rank + 1), bool(back)))
-    return [*states, *outputs]
-
-
-def _rolled_scan(
-    op: Op, graph: onnx.GraphProto, states: list[Tensor], inputs: list[Value], length: Dim, flags: dict[str, Any]
-) -> Sequence[Value]:
-    context = op.context
-    values = [context.value_of(t) for t in states]
-    cut = [
-        x.type.with_shape(tuple(np.delete(np.array(x.type.dims, object), axis)))
-        for x, axis in zip(inputs, flags["input_axes"], strict=True)
-    ]
-    body = _Body(op, graph, f"scan_{op.node.index}", [*(v.type for v in values), *cut])
-    after = [v.type for v in body.values[: len(values)]]
-    if after != [v.type for v in values]:
-        body.drop()
-        raise NoForm("the shapes of what the scan carries change at each step")
-    stacked, axes = [], []
-    for v, axis in zip(body.values[len(values) :], flags["output_axes"], strict=True):
-        axis %= v.type.rank + 1
-        axes.append(axis)
-        stacked.append(v.type.with_shape((*v.type.dims[:axis], length, *v.type.dims[axis:])))
-    attrs = {"body": body.name, "states": len(values), "scans": len(inputs)}
-    attrs |= {**flags, "output_axes": tuple(axes)}
-    order = ("body", "states", "scans", "input_axes", "input_backward", "output_axes", "output_backward")
-    return context.state(
-        "scan", [*values, *inputs, *body.captures().values()], {k: attrs[k] for k in order}, [*after, *stacked]
-    )
