@@ -23,7 +23,7 @@ def _kept(op: Op, type_: TensorType) -> Value:
     return op.context.state("opaque", given, attrs, [type_])[0]
 
 
-@onnx_op("Optional", first=15, last=15)
+@onnx_op("Optional", first=15, last=28)
 def _optional(op: Op) -> Value:
     return _kept(op, TensorType(DTYPES["seq"], None))
 
@@ -44,7 +44,7 @@ def _is_there(tensor: Tensor) -> bool | None:
     return None if made is None else bool(made)
 
 
-@onnx_op("OptionalHasElement", first=15, last=18)
+@onnx_op("OptionalHasElement", first=15, last=28)
 def _has_element(op: Op) -> Tensor | Value:
     there = _is_there(op.tensor(0)) if op.has(0) else False
     if there is None:
@@ -52,7 +52,7 @@ def _has_element(op: Op) -> Tensor | Value:
     return Tensor(TensorType(BOOL, ()), content=content(there, BOOL))
 
 
-@onnx_op("OptionalGetElement", first=15, last=18)
+@onnx_op("OptionalGetElement", first=15, last=28)
 def _get_element(op: Op) -> Tensor | Value:
     tensor = op.tensor(0)
     there = _is_there(tensor)
