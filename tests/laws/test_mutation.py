@@ -31,6 +31,7 @@ EQUIVALENT = [
         r"score_order becomes",
         "the sigmoid keeps the order and looks at one score",
     ),
+    (r"rank-in-expert.*", r"histogram#\d+: bins becomes 5", "where experts beyond the last would start is not read"),
     (r"rows-reduce_.*", r"keepdims becomes False", "the reshape behind it says the shape"),
 ]
 """Changes that mean the same: rule, change, and why."""

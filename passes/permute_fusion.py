@@ -1,0 +1,92 @@
+"""The small index and copy operators of a dispatch, in the form that moves each row once and sorts once.
+
+Two further foldings are not offered. *Permute into the rows that the first grouped product reads*: its kernel loads
+tiles of A from device memory with one strided copy each (rows at one distance), and a gathered tile would take a copy a
+row; there is no such kernel form, so where ``permute`` feeds ``grouped_matmul`` a near-miss says so. *Unpermute behind
+the second grouped product*: the copy that leaves the accumulator (fixpipe) scales by tensor or by channel, never by
+row, so the routing weights cannot be applied on the way out; and the K rows of a token come out of different tiles at
+different times, so that they could only be added by atomics, whose order, and with it the rounding, changes from run
+to run. It would need a mixed cube-vector kernel with a fixed order of summation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moec.ir.graph import Graph, Module, Node
+from moec.passes.base import Context, Result, register_pass
+from moec.passes.permute_fusion_counts import COUNT_RULES
+from moec.passes.permute_fusion_facts import below, nonnegative
+from moec.passes.permute_fusion_index import INDEX_RULES
+from moec.passes.permute_fusion_mask import sort_for_masks
+from moec.passes.permute_fusion_rows import ROW_RULES
+from moec.passes.price import PricedRulePass, PriceProver
+from moec.passes.rule_pass import run_rules, witness_prover
+from moec.rewrite.match import Match
+from moec.rewrite.rule import Rule
+from moec.rewrite.term import NoMatch
+
+GATHERED_PRODUCT = (
+    "not offered: the kernel of grouped_matmul loads tiles of rows at one distance from one another, and has no form "
+    "that gathers them"
+)
+
+
+@register_pass
+class PermuteFusion(PricedRulePass):
+    """Sort once, move indices instead of rows, and each row once: the dispatch of tokens to experts.
+
+    A second sort becomes a scatter of 0, 1, ...; a gather of repeated tokens, of gathered rows, or a scatter by a
+    permutation becomes one gather; one-hot and running sums become a histogram and its prefix sum; rows gathered,
+    weighted and summed become ``unpermute``; positions of a routing map's true elements become the choices sorted.
+    Rules whose result depends on it are applied only to indices that cannot be negative.
+    """
+
+    name = "permute-fusion"
+
+    @classmethod
+    def rules(cls) -> list[Rule]:
+        return [*INDEX_RULES, *ROW_RULES, *COUNT_RULES]
+
+    def run(self, module: Module, context: Context) -> Result:
+        result = Result()
+        sort_for_masks(module, result)
+        prover = Facts(PriceProver(context, witness_prover(context)))
+        for graph in module.functions.values():
+            run_rules(self.rules(), graph, context, result, prover)
+            _report_products(graph, result)
+        return result
+
+
+class Facts:
+    """A prover that refuses matches whose indices may lie outside of what the rule holds for, then asks ``then``."""
+
+    def __init__(self, then: Callable[[Match], str]):
+        self.then = then
+
+    def __call__(self, match: Match) -> str:
+        name = match.rule.name
+        if name == "gather-of-repeat" or name.startswith("unpermute-of-"):
+            _require_nonnegative(match, "i")
+        elif name == "floor-div-of-index":
+            _require_nonnegative(match, "x")
+        elif name == "histogram-of-one-hot" or name.startswith("rank-in-expert"):
+            _require_nonnegative(match, "e")
+            depth = match.attrs["depth"]
+            if name.startswith("rank-in-expert") and not below(match.operands["e"], depth):
+                raise NoMatch(f"indices may lie beyond {depth}")
+        return self.then(match)
+
+
+def _require_nonnegative(match: Match, operand: str) -> None:
+    if not nonnegative(match.operands[operand]):
+        raise NoMatch("indices may be negative, which count from the end")
+
+
+def _report_products(graph: Graph, result: Result) -> None:
+    """Tell of products whose rows ``permute`` laid out: they are not gathered on the way in."""
+    for node in graph:
+        if node.op == "grouped_matmul" and node.operand(0).producer is not None:
+            permute: Node | None = node.operand(0).producer
+            if permute is not None and permute.op == "permute":
+                result.miss("permute-into-product", GATHERED_PRODUCT, [node, permute], graph)
