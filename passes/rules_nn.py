@@ -236,9 +236,9 @@ _OTHER = {"a": "tb = false", "b": "ta = false"}
 def _matmul_transposed(side: str) -> Rule:
     def case(sizes: str) -> str:
         batched = sizes.count(",") > 2
-        return f"{sizes}; {_OTHER[side]}; perm = {'[0, 2, 1]' if batched else '[1, 0]'}"
+        return f"{sizes}; {_OTHER[side]}; to = none; perm = {'[0, 2, 1]' if batched else '[1, 0]'}"
 
-    flags = "ta = false; tb = false"
+    flags = "ta = false; tb = false; to = none"
 
     @rule(
         f"matmul-transposed-{side}",
@@ -250,13 +250,15 @@ def _matmul_transposed(side: str) -> Rule:
             near("more than the last two", f"x: [4, 4, 4]; y: [4, 4, 4]; {flags}; perm = [1, 0, 2]"),
         ],
     )
-    def matmul_transposed(x: Term, y: Term, *, ta: bool, tb: bool, perm: Sequence[int]) -> Iterator[Any]:
+    def matmul_transposed(
+        x: Term, y: Term, *, ta: bool, tb: bool, to: DType | None, perm: Sequence[int]
+    ) -> Iterator[Any]:
         a, b = (T.transpose(x, perm=perm), y) if side == "a" else (x, T.transpose(y, perm=perm))
-        yield T.matmul(a, b, transpose_a=ta, transpose_b=tb)
+        yield T.matmul(a, b, transpose_a=ta, transpose_b=tb, to=to)
         n = len(perm)
         swapped = (*range(n - 2), n - 1, n - 2)
         require(tuple(perm) == swapped, f"perm {list(perm)} moves more than the last two dimensions", a, b)
-        yield T.matmul(x, y, transpose_a=ta != (side == "a"), transpose_b=tb != (side == "b"))
+        yield T.matmul(x, y, transpose_a=ta != (side == "a"), transpose_b=tb != (side == "b"), to=to)
 
     return matmul_transposed
 

@@ -6,7 +6,7 @@
 
     func main(%x: f32[T, 32]) -> (output: f32[T, 64]) {
       %w = weight() {name = "w1", data = dense<f32[64, 32]: sha256:0123456789abcdef>} : f32[64, 32]
-      %0 = matmul(%x, %w) {transpose_b = true} : f32[T, 64]  # model.onnx:12 MatMul
+      %0 = matmul(%x, %w) {transpose_b = true, to = none} : f32[T, 64]  # model.onnx:12 MatMul
       return %0
     }
 

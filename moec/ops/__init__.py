@@ -2,10 +2,12 @@
 
 from moec.ops import (
     attention,
+    attention_grad,
     comm,
     control,
     elementwise,
     experts,
+    experts_grad,
     host,
     index,
     loss,
@@ -16,6 +18,8 @@ from moec.ops import (
     reduce,
     rope,
     routing,
+    routing_grad,
+    save,
     shape,
     source,
 )
@@ -25,10 +29,12 @@ from moec.ops.registry import OPS, OpDef, op, opdef
 __all__ = ["OPS", "Builder", "OpDef", "make_node", "op", "opdef"]
 _DECLARING = (
     attention,
+    attention_grad,
     comm,
     control,
     elementwise,
     experts,
+    experts_grad,
     host,
     index,
     loss,
@@ -39,6 +45,8 @@ _DECLARING = (
     reduce,
     rope,
     routing,
+    routing_grad,
+    save,
     shape,
     source,
 )

@@ -9,10 +9,14 @@ import numpy as np
 from scipy.special import erf as _erf
 
 from moec.ir.types import BOOL, DType
+from moec.ops import elementwise_grad as gradients
 from moec.ops.registry import Types, op
 from moec.ops.shapes import boolean_dtype, broadcast_operands, common_dtype, compared_dtype, known, same_shape
 
 Array = np.ndarray
+
+
+_STEPS = dict.fromkeys(("floor", "ceil", "round", "sign"), "a step function")
 
 
 def _declare(
@@ -26,7 +30,8 @@ def _declare(
 ) -> None:
     """Declare an elementwise op whose parts follow one scheme; ``operands`` is the signature's inside."""
     unary = "b: any" not in operands
-    body = {
+    grad = gradients.UNARY.get(name) or gradients.BINARY.get(name)
+    body: dict[str, Any] = {
         "__doc__": doc,
         "dtype": dtype,
         "shape": staticmethod(same_shape if unary else broadcast_operands),
@@ -35,6 +40,10 @@ def _declare(
         "onnx": onnx,
         "traits": ("elementwise", *traits),
     }
+    if grad is not None:
+        body["grad"] = staticmethod(grad)
+    else:
+        body["nondiff"] = _STEPS.get(name, "a condition")
     op(f"{name}({operands}) -> any")(type(name, (), body))
 
 
@@ -160,6 +169,7 @@ _UNARY: list[tuple[str, str, Callable[[Array], Array], str | None]] = [
 for _name, _doc, _fn, _onnx in _UNARY:
     _declare(_name, "x: any", _doc, _quiet(_fn), "x", _onnx)
 
+
 def _gelu_dtype(types: Types, attrs: dict[str, Any]) -> DType:
     if attrs["approximate"] not in ("none", "tanh"):
         raise ValueError(f"approximate '{attrs['approximate']}' is none of none, tanh")
@@ -189,6 +199,7 @@ class Cast:
     cost = "vector"
     onnx = "Cast"
     traits = ("elementwise",)
+    grad = staticmethod(gradients.cast)
 
     @staticmethod
     def ref(x: Array, *, to: DType) -> Array:
@@ -211,6 +222,7 @@ class Select:
     cost = "vector"
     onnx = "Where"
     traits = ("elementwise",)
+    grad = staticmethod(gradients.select)
     shape = staticmethod(broadcast_operands)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Matrix products. 16-bit operands accumulate in f32 and are rounded once."""
+"""Matrix products. 16-bit operands accumulate in f32; the result is rounded once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from moec.ir.symbol import Shape
+from moec.ir.types import DType
+from moec.ops import matmul_grad as gradients
 from moec.ops.registry import Types, op
 from moec.ops.shapes import broadcast, common_dtype, known
 
@@ -17,15 +19,24 @@ def _swap(shape: Shape, transpose: bool) -> Shape:
     return (*shape[:-2], shape[-1], shape[-2]) if transpose else shape
 
 
-@op("matmul(a: any, b: any, *, transpose_a: bool = False, transpose_b: bool = False) -> any")
+@op("matmul(a: any, b: any, *, transpose_a: bool = False, transpose_b: bool = False, to: dtype? = None) -> any")
 class MatMul:
     """a @ b over the last two dimensions, each transposed first if asked; leading dimensions broadcast. Rank at least
     2.
+
+    The result has the operands' dtype, or ``to``: f32 gradients of 16-bit weights, unrounded.
     """
 
-    dtype = staticmethod(common_dtype)
     cost = "cube"
     onnx = "MatMul"
+    grad = staticmethod(gradients.matmul)
+
+    @staticmethod
+    def dtype(types: Types, attrs: dict[str, Any]) -> DType:
+        own, to = common_dtype(types, attrs), attrs["to"]
+        if to is not None and not (own.is_float and to.is_float):
+            raise ValueError(f"a product of {own} is not written as {to}")
+        return to if to is not None else own
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -42,5 +53,5 @@ class MatMul:
         return [(*broadcast(a[:-2], b[:-2]), a[-2], b[-1])] if len(a) > 2 or len(b) > 2 else [(a[-2], b[-1])]
 
     @staticmethod
-    def ref(a: Array, b: Array, *, transpose_a: bool, transpose_b: bool) -> Array:
+    def ref(a: Array, b: Array, *, transpose_a: bool, transpose_b: bool, to: DType | None) -> Array:
         return np.matmul(np.swapaxes(a, -1, -2) if transpose_a else a, np.swapaxes(b, -1, -2) if transpose_b else b)

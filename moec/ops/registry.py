@@ -20,7 +20,9 @@ The class has a docstring with the formula, and as attributes or static function
 - ``place``: where it runs, ``"device"`` (the default) or ``"host"``; ``host_operands`` names operands that may lie on
   the host though it runs on the device.
 - ``binds``: an attribute, a dimension that is known to be the result once the op has run.
-- ``grad`` or ``nondiff`` (the reason there is no gradient).
+- ``grad`` (see ``moec.ops.tape``) or ``nondiff``: why no gradient goes through it. A composite op's reason says why it
+  cannot be differentiated as it is, so a graph that needs its gradient is refused.
+- ``training_form``: the op, of the same operands, attributes and first results, that forward runs in training.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ class OpDef:
         self.binds: str = getattr(body, "binds", "")
         self.grad: Callable[..., Any] | None = getattr(body, "grad", None)
         self.nondiff: str = getattr(body, "nondiff", "")
+        self.training_form: str = getattr(body, "training_form", "")
         self.attrs = {a.name: a for a in signature.attrs}
         self._check()
 

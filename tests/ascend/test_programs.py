@@ -28,9 +28,9 @@ symbol T in [0, 4096]
 func main(%x: f32[1, T, 40]) -> (y: f32[T, 24], h: f32[1, T, 56]) {
   %w1 = weight() {name = "w1", dtype = !f32, shape = [56, 40], data = none} : f32[56, 40]
   %w2 = weight() {name = "w/2", dtype = !f32, shape = [56, 24], data = none} : f32[56, 24]
-  %h = matmul(%x, %w1) {transpose_a = false, transpose_b = true} : f32[1, T, 56]
+  %h = matmul(%x, %w1) {transpose_a = false, transpose_b = true, to = none} : f32[1, T, 56]
   %flat = reshape(%h) {shape = [T, 56]} : f32[T, 56]
-  %y = matmul(%flat, %w2) {transpose_a = false, transpose_b = false} : f32[T, 24]
+  %y = matmul(%flat, %w2) {transpose_a = false, transpose_b = false, to = none} : f32[T, 24]
   return %y, %h
 }
 """
@@ -81,8 +81,8 @@ def test_equal_kernels_are_written_once() -> None:
 symbol T in [1, 64]
 
 func main(%x: f32[T, 32], %a: f32[32, 32], %b: f32[32, 32]) -> (y: f32[T, 32]) {
-  %h = matmul(%x, %a) {transpose_a = false, transpose_b = true} : f32[T, 32]
-  %y = matmul(%h, %b) {transpose_a = false, transpose_b = true} : f32[T, 32]
+  %h = matmul(%x, %a) {transpose_a = false, transpose_b = true, to = none} : f32[T, 32]
+  %y = matmul(%h, %b) {transpose_a = false, transpose_b = true, to = none} : f32[T, 32]
   return %y
 }
 """
@@ -100,7 +100,7 @@ symbol T in [1, 64]
 func main(%x: f32[T, 32]) -> (y: f32[T, 32]) {
   %a = argsort(%x) {axis = 1, descending = true} : i64[T, 32]
   %b = cumsum(%x) {axis = 0, exclusive = false, reverse = false} : f32[T, 32]
-  %y = matmul(%b, %b) {transpose_a = false, transpose_b = true} : f32[T, T]
+  %y = matmul(%b, %b) {transpose_a = false, transpose_b = true, to = none} : f32[T, T]
   return %b
 }
 """
@@ -113,8 +113,8 @@ func main(%x: f32[T, 32]) -> (y: f32[T, 32]) {
 def test_products_without_a_kernel_say_why() -> None:
     text = """\
 func main(%x: f32[4, 8], %w: f16[8, 8], %z: f32[2, 3, 4, 8]) -> (y: f32[4, 4]) {
-  %y = matmul(%x, %x) {transpose_a = false, transpose_b = true} : f32[4, 4]
-  %v = matmul(%x, %x) {transpose_a = true, transpose_b = false} : f32[8, 8]
+  %y = matmul(%x, %x) {transpose_a = false, transpose_b = true, to = none} : f32[4, 4]
+  %v = matmul(%x, %x) {transpose_a = true, transpose_b = false, to = none} : f32[8, 8]
   return %y
 }
 """

@@ -104,8 +104,8 @@ symbol T in [1, 64]
 func main(%p: f32[T, 8], %q: f32[T, 4], %m: f32[8, 4], %n: f32[4, 8]) -> (y: f32[T, 8], z: f32[T, 4]) {
   %a1 = exp(%p) : f32[T, 8]
   %b2 = exp(%q) : f32[T, 4]
-  %ab = matmul(%a1, %m) {transpose_a = false, transpose_b = false} : f32[T, 4]
-  %ba = matmul(%b2, %n) {transpose_a = false, transpose_b = false} : f32[T, 8]
+  %ab = matmul(%a1, %m) {transpose_a = false, transpose_b = false, to = none} : f32[T, 4]
+  %ba = matmul(%b2, %n) {transpose_a = false, transpose_b = false, to = none} : f32[T, 8]
   %a2 = add(%ba, %p) : f32[T, 8]
   %b1 = add(%ab, %q) : f32[T, 4]
   return %a2, %b1
@@ -123,8 +123,8 @@ symbol T in [1, 64]
 
 func main(%x: f32[T, 8], %m: f32[8, 8]) -> (y: f32[T, 8]) {
   %0 = sigmoid(%x) : f32[T, 8]
-  %1 = matmul(%x, %m) {transpose_a = false, transpose_b = false} : f32[T, 8]
-  %2 = matmul(%1, %m) {transpose_a = false, transpose_b = false} : f32[T, 8]
+  %1 = matmul(%x, %m) {transpose_a = false, transpose_b = false, to = none} : f32[T, 8]
+  %2 = matmul(%1, %m) {transpose_a = false, transpose_b = false, to = none} : f32[T, 8]
   %3 = mul(%0, %2) : f32[T, 8]
   return %3
 }
@@ -140,7 +140,7 @@ func main(%x: f32[4, 8], %m: f32[8, 8]) -> (y: f32[4, 8], z: f32[4, 8]) {
   %0 = exp(%x) : f32[4, 8]
   %1 = neg(%0) : f32[4, 8]
   %2 = tanh(%1) : f32[4, 8]
-  %3 = matmul(%1, %m) {transpose_a = false, transpose_b = false} : f32[4, 8]
+  %3 = matmul(%1, %m) {transpose_a = false, transpose_b = false, to = none} : f32[4, 8]
   return %2, %3
 }
 """
@@ -177,7 +177,7 @@ def test_work_is_linear() -> None:
         lines, last = [], "%x"
         for i in range(n):
             lines += [
-                f"  %m{i} = matmul({last}, %w) {{transpose_a = false, transpose_b = false}} : f32[4, 8]",
+                f"  %m{i} = matmul({last}, %w) {{transpose_a = false, transpose_b = false, to = none}} : f32[4, 8]",
                 f"  %e{i} = exp(%m{i}) : f32[4, 8]",
                 f"  %a{i} = add(%e{i}, {last}) : f32[4, 8]",
             ]

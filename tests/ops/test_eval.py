@@ -16,7 +16,7 @@ BF16 = ml_dtypes.bfloat16
 def test_sixteen_bit_matmul_accumulates_in_f32_and_rounds_once() -> None:
     m = parse_module("""
 func main(%a: bf16[4, 512], %b: bf16[512, 4]) -> (y: bf16[4, 4]) {
-  %0 = matmul(%a, %b) {transpose_a = false, transpose_b = false} : bf16[4, 4]
+  %0 = matmul(%a, %b) {transpose_a = false, transpose_b = false, to = none} : bf16[4, 4]
   return %0
 }
 """)

@@ -10,7 +10,7 @@ import numpy as np
 from moec.frontend.onnx_export.scope import Scope
 from moec.ir.data import ArrayData
 from moec.ir.graph import Node
-from moec.ir.types import F32, I32, I64
+from moec.ir.types import F32, I32, I64, DType
 
 Spelling = Callable[[Scope, Node, list[str]], "str | list[str]"]
 """``(scope, node, operand names) -> result names``; an absent operand's name is empty."""
@@ -150,11 +150,17 @@ def _cumsum(s: Scope, n: Node, x: list[str]) -> str:
 @_spells("matmul")
 def _matmul(s: Scope, n: Node, x: list[str]) -> str:
     a, b = (n.operand(i).type.rank for i in (0, 1))
-    flip = n.attrs["transpose_a"], n.attrs["transpose_b"]
+    flip, to = (n.attrs["transpose_a"], n.attrs["transpose_b"]), n.attrs["to"]
+    if to is not None:
+        x = [_cast(s, name, to) for name in x]
     if a == b == 2 and any(flip) and n.result.type.dtype.is_float:
         return s.one("Gemm", *x, transA=int(flip[0]), transB=int(flip[1]))
     sides = [_flipped(s, name, rank) if f else name for name, rank, f in zip(x, (a, b), flip, strict=True)]
     return s.one("MatMul", *sides)
+
+
+def _cast(s: Scope, name: str, to: DType) -> str:
+    return s.one("Cast", name, to=to.onnx)
 
 
 def _flipped(s: Scope, name: str, rank: int) -> str:
@@ -254,12 +260,12 @@ def _constant(s: Scope, n: Node, x: list[str]) -> str:
     return s.constant(n.attrs["value"])
 
 
-@_spells("to_host", "to_device")
+@_spells("to_host", "to_device", "read_start", "read_wait")
 def _copy(s: Scope, n: Node, x: list[str]) -> str:
     return s.one("Identity", x[0])
 
 
-@_spells("bind_size")
+@_spells("bind_size", "device_size")
 def _bind_size(s: Scope, n: Node, x: list[str]) -> str:
     s.bind(n.attrs["value"], x[0])
     return s.one("Identity", x[0])

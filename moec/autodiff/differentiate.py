@@ -1,0 +1,158 @@
+"""From a forward module to the joint graph of forward, loss hook and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from moec.autodiff.activity import Activity, Wanted
+from moec.autodiff.crossing import Crossing
+from moec.autodiff.functions import Functions, prune
+from moec.autodiff.loss import PREFIX, losses, seeds
+from moec.autodiff.prepare import inline_fused
+from moec.autodiff.sweep import NAME, Sweep
+from moec.diagnostics import Problem, Refusal, Where, suggest
+from moec.ir.graph import Module, Node, Origin, Value
+from moec.ir.types import DType
+from moec.ops.build import make_node
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to differentiate and how.
+
+    ``loss``: outputs of ``main``: scalars are summed with weight 1, of others the incoming gradient becomes an input
+    ``d_<output>``; none: the only scalar, or every output where there is no scalar. ``wrt``: inputs and weights whose
+    gradients are wanted; none: all floats that the loss varies with. ``weight_dtype``: the dtype of the gradients of
+    weights narrower than 32 bits, None for the weight's own. ``loss_scale``: what the loss is multiplied by, so that
+    small gradients do not vanish in f16; weight gradients are divided by it at the end, gradients of inputs are not
+    (they go on to the layer before, which does the same).
+    """
+
+    loss: Sequence[str] = ()
+    wrt: Sequence[str] = ()
+    weight_dtype: DType | None = None
+    loss_scale: float = 1.0
+
+
+def differentiate(module: Module, options: Options = Options()) -> Module:
+    """Turn ``main`` into the joint graph, in place: forward, loss hook, backward. Returns the module.
+
+    Outputs keep their names; behind them come the gradients, ``d_<input>`` then ``d_<weight>``, each of its input's or
+    weight's shape. Every value of forward that backward reads stands in one ``save``. Refusal names every op that a
+    gradient would have to go through and cannot, and every name that does not fit.
+    """
+    inline_fused(module)
+    main = module.main
+    chosen = _targets(module, options)
+    activity = Activity(module, frozenset(chosen.weights), options.weight_dtype)
+    functions = Functions(module, activity)
+    varied = activity.varied(main, chosen.inputs)
+    sweep = Sweep(main, main, varied, functions.call)
+    forward = list(main)
+    inputs = list(main.inputs)
+    hooks = seeds(main, losses(main, options.loss, varied), sweep.tape, options.loss_scale)
+    sweep.run(forward, hooks)
+    _refuse([*functions.failures, *sweep.failures])
+    _return(module, sweep, inputs, chosen, options)
+    prune(main, sweep.tape.made)
+    made = [n for n in sweep.tape.made if n.graph is main]
+    Crossing(main, main, made, main.inputs[len(inputs) :], _Saves(module).across).run()
+    return module
+
+
+@dataclass(frozen=True)
+class _Targets:
+    inputs: Wanted
+    weights: dict[str, None]
+    named: bool
+
+
+def _targets(module: Module, options: Options) -> _Targets:
+    """The inputs and weights to differentiate for; Refusal lists names that are neither, or no floats."""
+    weights = {n.attrs["name"]: n.result for n in module.nodes() if n.op == "weight"}
+    known = {**weights, **{v.name: v for v in module.main.inputs}}
+    problems = [
+        Problem(f"no input or weight '{n}'", todo=suggest(n, known) or "`moec summary` lists them")
+        for n in options.wrt
+        if n not in known
+    ]
+    problems += [
+        Problem(f"'{n}' is {known[n].type}, and only floats have gradients")
+        for n in options.wrt
+        if n in known and not known[n].type.dtype.is_float
+    ]
+    if problems:
+        raise Refusal(problems)
+    floats = {n: v for n, v in known.items() if v.type.dtype.is_float and (not options.wrt or n in options.wrt)}
+    return _Targets(
+        tuple(v.type.dtype if floats.get(v.name) is v else None for v in module.main.inputs),
+        {n: None for n in weights if n in floats},
+        bool(options.wrt),
+    )
+
+
+def _refuse(failures: Sequence[tuple[Node, str]]) -> None:
+    """Refusal with each different reason, how many nodes have it, and the first of them."""
+    found: dict[tuple[str, str], list[Node]] = {}
+    for node, reason in failures:
+        found.setdefault((node.op, reason), []).append(node)
+    if found:
+        raise Refusal(
+            [
+                Problem(
+                    f"no gradient goes through {op}: {reason} ({len(nodes)} node{'s' if len(nodes) > 1 else ''}, "
+                    "this is the last)",
+                    Where(node=str(nodes[0].origin)),
+                )
+                for (op, reason), nodes in found.items()
+            ]
+        )
+
+
+def _return(module: Module, sweep: Sweep, inputs: Sequence[Value], chosen: _Targets, options: Options) -> None:
+    """Return the gradients behind the outputs."""
+    main = module.main
+    gradients: dict[str, Value] = {}
+    for v in inputs:
+        if v in sweep.gradients:
+            gradients[v.name] = sweep.gradients[v]
+    for name in chosen.weights:
+        if name in sweep.weights:
+            gradients[name] = _unscaled(sweep, sweep.weights[name], options.loss_scale)
+    missing = [n for n in options.wrt if n not in gradients]
+    taken = [n for n in gradients if PREFIX + n in main.output_names]
+    problems = [Problem(f"the loss does not vary with '{n}'", todo="leave it out of --wrt") for n in missing]
+    problems += [Problem(f"an output is called '{PREFIX}{n}', as the gradient of '{n}' would be") for n in taken]
+    if problems:
+        raise Refusal(problems)
+    names = [*main.output_names, *(PREFIX + n for n in gradients)]
+    main.set_outputs([*main.outputs, *gradients.values()], names)
+
+
+def _unscaled(sweep: Sweep, gradient: Value, scale: float) -> Value:
+    """The gradient of a weight without the loss scale."""
+    sweep.tape.origin = Origin((), (NAME,))
+    return sweep.tape.scaled(gradient, 1 / scale)
+
+
+class _Saves:
+    """Makes the ``save`` of a value, right behind the node that defines it."""
+
+    def __init__(self, module: Module):
+        self.graph = module.main
+        self.names: dict[str, int] = {}
+
+    def across(self, v: Value) -> Value:
+        node = v.producer
+        if node is None:
+            return v
+        stem = name = v.name or node.op
+        while name in self.names:
+            self.names[stem] += 1
+            name = f"{stem}_{self.names[stem]}"
+        self.names[name] = 1
+        origin = Origin(node.origin.sources, (*node.origin.rewrites, NAME))
+        made = self.graph.insert(make_node("save", [v], {"name": name}, origin), node.next)
+        made.result.name = name
+        return made.result

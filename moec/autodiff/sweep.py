@@ -1,0 +1,116 @@
+"""The reverse sweep over one function: from gradients of its results to gradients of its inputs and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from moec.autodiff.activity import called, cuts
+from moec.ir.graph import Graph, Node, Origin, Value
+from moec.ir.types import DType
+from moec.ops.build import make_node
+from moec.ops.registry import OPS
+from moec.ops.tape import NoGradient, Tape
+
+NAME = "autodiff"
+"""What provenance calls the rewrite."""
+
+CallGradients = Callable[["Sweep", Node, Sequence[Value | None]], Sequence[Value | None]]
+"""Differentiates a ``call`` node and gives the gradients of its operands."""
+
+
+class Sweep:
+    """Differentiates the nodes of ``graph`` and appends what it builds to ``target``, which may be the same graph.
+
+    ``varied`` gives the values to differentiate with the dtype of each one's gradient. Gradients that meet in a value
+    are added in the order in which the sweep comes to its readers: the last reader's first.
+    """
+
+    def __init__(self, graph: Graph, target: Graph, varied: dict[Value, DType], calls: CallGradients):
+        self.graph, self.varied, self.calls = graph, varied, calls
+        self.tape = Recorder(target)
+        self.gradients: dict[Value, Value] = {}
+        self.weights: dict[str, Value] = {}
+        """The gradients of the weights in the function, by name."""
+        self.failures: list[tuple[Node, str]] = []
+
+    def run(self, nodes: Sequence[Node], seeds: Iterable[tuple[Value, Value]]) -> None:
+        """Sweep over the function's ``nodes`` from its results, each with the gradient in ``seeds``."""
+        for value, gradient in seeds:
+            if value in self.varied:
+                self.add(value, gradient)
+        for node in reversed(nodes):
+            dys = [self.gradients.get(v) for v in node.results]
+            if any(dy is not None for dy in dys):
+                self.tape.origin = Origin(node.origin.sources, (*node.origin.rewrites, NAME))
+                self.visit(node, dys)
+
+    def add(self, value: Value, gradient: Value) -> None:
+        """Let ``gradient`` be a part of the gradient of ``value``."""
+        if gradient.type.shape != value.type.shape:
+            raise ValueError(f"the gradient of {value.type} is {gradient.type}")
+        gradient = self.tape.cast_to(gradient, self.varied[value])
+        before = self.gradients.get(value)
+        self.gradients[value] = gradient if before is None else self.tape.add(before, gradient)
+
+    def visit(self, node: Node, dys: Sequence[Value | None]) -> None:
+        """Hand the gradients of a node's results on to its operands."""
+        if node.op == "weight":
+            self.add_weight(node.attrs["name"], dys[0])
+            return
+        if cuts(node) or (node.op != "call" and not any(v in self.varied for v in node.operands)):
+            return
+        self.tape.wants = [v is not None and v in self.varied for v in node.operands]
+        self.tape.dtypes = [None if v is None else self.varied.get(v) for v in node.operands]
+        try:
+            found = self.calls(self, node, dys) if called(node) else self.primitive(node, dys)
+        except NoGradient as reason:
+            self.failures.append((node, str(reason)))
+            return
+        for v, gradient in zip(node.operands, found, strict=True):
+            if v is not None and gradient is not None and v in self.varied:
+                self.add(v, gradient)
+
+    def add_weight(self, name: str, gradient: Value | None) -> None:
+        """Let ``gradient`` be a part of the gradient of the weight of that name."""
+        if gradient is not None:
+            before = self.weights.get(name)
+            self.weights[name] = gradient if before is None else self.tape.add(before, gradient)
+
+    def primitive(self, node: Node, dys: Sequence[Value | None]) -> Sequence[Value | None]:
+        """The gradients of the operands by the op's own declaration."""
+        definition = OPS[node.op]
+        if definition.training_form:
+            node = self.exchange(node, definition.training_form)
+            definition = OPS[node.op]
+            dys = [*dys, *[None] * (len(node.results) - len(dys))]
+        if definition.grad is None:
+            raise NoGradient(definition.nondiff or "none is declared")
+        found: Sequence[Value | None] = definition.grad(self.tape, node, *dys)
+        return found
+
+    def exchange(self, node: Node, form: str) -> Node:
+        """Put the op that forward runs in training in the place of ``node``: the same operands and first results."""
+        made = self.graph.insert(make_node(form, list(node.operands), dict(node.attrs), node.origin), node)
+        for old, new in zip(node.results, made.results, strict=False):
+            new.name = old.name
+            old.replace_with(new)
+        self.graph.erase(node)
+        return made
+
+
+class Recorder(Tape):
+    """A tape that remembers what it built, in order."""
+
+    def __init__(self, graph: Graph):
+        super().__init__(graph)
+        self.made: list[Node] = []
+
+    def node(self, op: str, *operands: Value | None, **attrs: object) -> Node:
+        made = super().node(op, *operands, **attrs)
+        self.made.append(made)
+        return made
+
+    def inserted(self, node: Node) -> Node:
+        """Append a node that stands in no graph yet."""
+        self.made.append(self.graph.insert(node, None))
+        return node
