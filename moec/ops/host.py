@@ -2,6 +2,11 @@
 
 A value lies on the device unless one of these says otherwise; ``moec.ops.places`` checks that each op finds its
 operands where it runs. Host steps and reads have an effect: they run in the order written, and none is dropped.
+
+A read is one op that stops the host (``to_host``), or two: ``read_start`` queues the copy behind what makes the value,
+and ``read_wait``, later, stops the host only for what is then left of it. A size that data decides is known to the host
+(``bind_size``), or to the device alone (``device_size``): then nobody waits, and buffers have room for the most there
+may be.
 """
 
 from __future__ import annotations
@@ -48,6 +53,35 @@ class ToHost:
         return x
 
 
+@op("read_start(x: any) -> any")
+class ReadStart:
+    """x on its way to the host: a copy queued behind what makes x. Nobody waits; only ``read_wait`` takes it."""
+
+    dtype = "x"
+    shape = staticmethod(same_shape)
+    cost = "copy"
+    traits = ("effect",)
+
+    @staticmethod
+    def ref(x: Array) -> Array:
+        return x
+
+
+@op("read_wait(x: any) -> any")
+class ReadWait:
+    """What ``read_start`` sent, on the host. The host waits until it has arrived."""
+
+    dtype = "x"
+    shape = staticmethod(same_shape)
+    cost = "host"
+    traits = ("effect",)
+    place = "host"
+
+    @staticmethod
+    def ref(x: Array) -> Array:
+        return x
+
+
 @op("to_device(x: any) -> any")
 class ToDevice:
     """x on the device: a copy of what the host has, queued behind what the device does already."""
@@ -82,4 +116,24 @@ class BindSize:
 
     @staticmethod
     def ref(x: Array, *, value: int | None) -> Array:
+        return x
+
+
+@op("device_size(x: any, *, value: dim, at_most: dim) -> any")
+class DeviceSize:
+    """x, one integer on the device, which from here on is the size ``value``: how many rows are in use of buffers that
+    have room for ``at_most``. The host does not learn it; more than ``at_most`` is an error, not a loss.
+    """
+
+    dtype = "x"
+    cost = "scalar"
+    traits = ("effect",)
+    binds = "value"
+    nondiff = "a size"
+    shape = BindSize.shape
+
+    @staticmethod
+    def ref(x: Array, *, value: int | None, at_most: int) -> Array:
+        if int(x) > at_most:
+            raise ValueError(f"{int(x)} rows, and there is room for {at_most}")
         return x

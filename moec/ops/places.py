@@ -2,7 +2,8 @@
 
 An op runs on the device unless its declaration says ``host`` or it stands in the body of a host step. There every
 operand must lie on the host, except that of a read (``to_host``). On the device an operand may lie on the host only
-where the declaration names it (``host_operands``). Constants and sizes lie on both.
+where the declaration names it (``host_operands``). Constants and sizes lie on both. What ``read_start`` sent is in
+flight: nothing but ``read_wait`` takes it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from moec.ir.graph import Graph, Module, Node, Value
 from moec.ops.registry import OPS
 
 Place = str
-"""``device``, ``host``, or ``both``."""
+"""``device``, ``host``, ``both``, or ``flight``."""
 
 _NOT_WEIGHTS = ("constant", "dims", "iota")
 
@@ -74,8 +75,14 @@ class _Walk:
             if callee is None or len(callee.inputs) != len(given):
                 return ["both"] * len(node.results)
             return self.function(callee, given, on_host or node.op == "host")
-        if node.op == "to_host":
+        if "flight" in given or node.op == "read_wait":
+            self.check_flight(graph, node, given)
+        if node.op in ("to_host", "read_wait"):
             return ["host"]
+        if node.op == "read_start":
+            if given == ["host"]:
+                self.wrong(graph, node, "read_start reads from the device, and its operand lies on the host")
+            return ["flight"]
         if on_host or definition.place == "host":
             self.check_host(graph, node, given, on_host)
             return ["host"] * len(node.results)
@@ -85,6 +92,13 @@ class _Walk:
                 name = v.name or operand.name
                 self.wrong(graph, node, f"{node.op} runs on the device, and '{name}' lies on the host")
         return ["both" if node.op in _NOT_WEIGHTS else "device"] * len(node.results)
+
+    def check_flight(self, graph: Graph, node: Node, given: Sequence[Place]) -> None:
+        """A value in flight is for ``read_wait``, and ``read_wait`` for a value in flight."""
+        if node.op != "read_wait":
+            self.wrong(graph, node, f"{node.op} takes a value that is on its way to the host: read_wait first")
+        elif given != ["flight"] and given != ["both"]:
+            self.wrong(graph, node, "read_wait waits for what read_start sent")
 
     def check_host(self, graph: Graph, node: Node, given: Sequence[Place], on_host: bool) -> None:
         names = [v.name for v in node.operands if v is not None]

@@ -1,0 +1,130 @@
+"""The tasks of a module: what the host issues, does and waits for, in the order of the layer IR.
+
+Calls are taken apart on the way. Views, weights, constants and sizes are no tasks; a host step is one. ``nonzero`` says
+how large its result is only once it has run, so the host reads that number before it goes on. Collectives stand in the
+stream ``communication``; asynchronous reads in ``copy``; all else, blocking reads included, in ``compute``, since a
+framework's read is queued behind the work of its stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from moec.ir.graph import Graph, Module, Node, Value
+from moec.ops.registry import OPS
+from moec.timeline.model import Task
+
+
+class Prices(Protocol):
+    """What things take, in microseconds."""
+
+    def device(self, node: Node) -> float:
+        """A node's time on the device: a kernel, a collective, a copy."""
+        ...
+
+    def issue(self, node: Node) -> float:
+        """The host's time to issue a node's device work."""
+        ...
+
+    def step(self, node: Node) -> float:
+        """The host's time for a host step."""
+        ...
+
+    def moved(self, node: Node) -> int:
+        """Bytes that a collective or copy moves; 0 for others."""
+        ...
+
+
+FREE = ("constant", "weight", "dims", "save", "bind_size", "device_size", "group_rank")
+"""Ops that are no task of their own, besides views: known when compiled, or read by the kernel that uses them."""
+
+
+@dataclass
+class _Builder:
+    module: Module
+    prices: Prices
+    tasks: list[Task]
+
+    def function(self, graph: Graph, made: dict[Value, tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """Add the tasks of a function; ``made`` holds the device tasks behind each of its operands."""
+        for node in graph:
+            operands = [v for v in node.operands if v is not None]
+            behind = _merged(made.get(v, ()) for v in operands)
+            if node.op == "call":
+                callee = self.module.functions[node.attrs["fn"]]
+                given = {p: made.get(v, ()) for p, v in zip(callee.inputs, operands, strict=True)}
+                found = self.function(callee, given)
+                made.update(zip(node.results, found, strict=True))
+                continue
+            own = self.node(node, behind)
+            made.update((v, own) for v in node.results)
+        return [made.get(v, ()) for v in graph.outputs]
+
+    def node(self, node: Node, behind: tuple[int, ...]) -> tuple[int, ...]:
+        """Add a node's tasks; the device tasks that its results come from."""
+        if is_free(node):
+            return behind
+        where = _where(node)
+        label = str(node.attrs["fn"]) if node.op in ("fused", "host") else node.op
+        if node.op == "host":
+            self.add(Task(label, "step", where, self.prices.step(node)))
+            return ()
+        if node.op == "read_wait":
+            (start,) = behind
+            self.add(Task(label, "wait", where, self.prices.issue(node), awaits=start))
+            return ()
+        if node.op == "to_host":
+            self.device(node, "read", "compute", behind, blocks=True)
+            return ()
+        if node.op in ("read_start", "to_device"):
+            kind = "read" if node.op == "read_start" else "copy"
+            return (self.device(node, kind, "copy", behind, link="pcie"),)
+        if "collective" in OPS[node.op].traits:
+            return (self.device(node, "collective", "communication", behind, link="network"),)
+        own = self.device(node, "kernel", "compute", behind)
+        if node.op == "nonzero":
+            self.add(Task("nonzero's count", "read", where, 0.0, 0.0, "compute", after=(own,), blocks=True))
+        return (own,)
+
+    def device(
+        self, node: Node, kind: str, stream: str, behind: tuple[int, ...], link: str = "", blocks: bool = False
+    ) -> int:
+        label = str(node.attrs["fn"]) if node.op == "fused" else node.op
+        issue, took = self.prices.issue(node), self.prices.device(node)
+        moved = self.prices.moved(node)
+        return self.add(Task(label, kind, _where(node), issue, took, stream, link, behind, blocks=blocks, bytes=moved))
+
+    def add(self, task: Task) -> int:
+        self.tasks.append(task)
+        return len(self.tasks) - 1
+
+
+def is_free(node: Node) -> bool:
+    """Whether a node is no task of its own."""
+    return node.op in FREE or "view" in OPS[node.op].traits
+
+
+def tasks_of(module: Module, prices: Prices) -> list[Task]:
+    """The tasks of ``main``, in the order in which the host comes to them."""
+    builder = _Builder(module, prices, [])
+    builder.function(module.main, {})
+    return builder.tasks
+
+
+def _merged(groups: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(sorted({i for g in groups for i in g}))
+
+
+def _where(node: Node) -> str:
+    """File and line of the first place that a node came from."""
+    return f"{node.origin.sources[0].file}:{node.origin.sources[0].line}" if node.origin.sources else ""
+
+
+def source_lines(tasks: Iterable[Task]) -> Mapping[str, list[str]]:
+    """The labels of the tasks by source line, in order."""
+    found: dict[str, list[str]] = {}
+    for t in tasks:
+        found.setdefault(t.where, []).append(t.label)
+    return found

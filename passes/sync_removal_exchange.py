@@ -1,0 +1,219 @@
+"""Dispatchers that need no lists on the host, in the place of one that exchanges rows by ``all_to_all_v``.
+
+``all-gather``: every rank gets every token with its choices, takes the slots of its own experts, and the ranks' partial
+sums come home by ``reduce_scatter``. All ranks must hold equally many tokens. Sums are reassociated: each rank adds up
+the slots that it computed, then the ranks' sums are added.
+
+``capacity``: every rank sends every other one a block of C = ceil(factor * T*K / P) rows, whose first ones are in use;
+more rows than that for one rank are refused. Results are bit-identical where nothing is refused.
+
+How many rows came is known to the device alone (``device_size``).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from moec.ir.data import ArrayData
+from moec.ir.graph import Graph, Module, Value, merged_origin
+from moec.ir.symbol import Dim, bounds, ceildiv, sym
+from moec.ir.types import I32, I64
+from moec.ops.build import Builder
+from moec.ops.registry import OPS
+from moec.passes.base import Result
+from moec.passes.launch_order import names_in
+from moec.passes.sync_removal_dispatch import Dispatcher, find
+from moec.passes.sync_removal_reads import sweep
+from moec.rewrite.term import NoMatch
+
+NAME = "sync-removal"
+
+
+def exchange_otherwise(module: Module, graph: Graph, how: str, factor: float, result: Result) -> None:
+    """Replace each dispatcher of a function by one that needs no lists; ``how`` is all-gather or capacity."""
+    for out in [n for n in graph if n.op == "all_to_all_v"]:
+        if out.graph is not graph:
+            continue
+        try:
+            found = find(module, graph, out)
+        except NoMatch as reason:
+            result.miss(NAME, f"no dispatcher that counts={how} knows: {reason}", [out], graph)
+            continue
+        made = [found.out, found.home, found.permute, found.unpermute]
+        build = _Exchange(module, graph, found, Fraction(factor).limit_denominator(1000))
+        y = build.all_gather() if how == "all-gather" else build.capacity()
+        y.name = found.unpermute.result.name
+        found.unpermute.result.replace_with(y)
+        result.apply(f"dispatcher by {how}", merged_origin(made, NAME), graph)
+        _drop_dead(module, graph)
+
+
+def _drop_dead(module: Module, graph: Graph) -> None:
+    """Take out collectives and sizes that nothing needs any more: they are dead on every rank alike."""
+    changed = True
+    while changed:
+        changed = False
+        sweep(module, graph)
+        named = _named(module)
+        for node in reversed(graph):
+            dead = not any(v.uses for v in node.results)
+            if node.op == "bind_size" and named.get(str(node.attrs["value"]), 0) <= 1:
+                module.symbols.pop(str(node.attrs["value"]), None)
+            elif not (dead and "collective" in OPS[node.op].traits):
+                continue
+            if dead:
+                graph.erase(node)
+                changed = True
+
+
+def _named(module: Module) -> dict[str, int]:
+    """How many nodes name each symbol in attributes or results."""
+    found: dict[str, int] = {}
+    for graph in module.functions.values():
+        for node in graph:
+            for s in dict.fromkeys(names_in(node, module)):
+                found[s] = found.get(s, 0) + 1
+    return found
+
+
+class _Exchange:
+    """Builds the other dispatchers in front of the old one's sum."""
+
+    def __init__(self, module: Module, graph: Graph, found: Dispatcher, factor: Fraction):
+        self.module, self.found, self.factor = module, found, factor
+        origin = merged_origin([found.out, found.home], NAME)
+        self.b = Builder(graph, found.unpermute, origin)
+        self.x, self.experts = found.permute.operand(0), found.permute.operand(1)
+        self.weights = found.unpermute.operand(2)
+        self.tokens, self.chosen = self.experts.type.dims
+        self.slots = self.tokens * self.chosen
+        self.hidden = self.x.type.dims[1]
+        self.group, self.ranks, self.local = found.group, found.group.size, found.local
+
+    def number(self, value: Dim, like: Value) -> Value:
+        """A scalar of ``like``'s dtype."""
+        made: Value
+        if isinstance(value, int):
+            made = self.b.constant(value=ArrayData(np.array(value, like.type.dtype.carrier)))
+            return made
+        made = self.b.dims(values=(value,), scalar=True)
+        return made if like.type.dtype is I64 else self.b.cast(made, to=like.type.dtype)
+
+    def rank(self) -> Value:
+        made: Value = self.b.cast(self.b.group_rank(group=self.group), to=I32)
+        return made
+
+    def size(self, count: Value, at_most: Dim, base: str = "arrived") -> Dim:
+        """A size that the device knows to be ``count``, under a name like ``base``."""
+        name, number = base, 0
+        while name in self.module.symbols:
+            number += 1
+            name = f"{base}{number}"
+        self.module.symbols[name] = 0, bounds(at_most, self.module.symbols)[1]
+        self.b.device_size(count, value=sym(name), at_most=at_most)
+        return sym(name)
+
+    def scaled(self, dim: Dim) -> Dim:
+        """ceil(factor * dim)."""
+        return ceildiv(dim * self.factor.numerator, self.factor.denominator)
+
+    def experts_of(self, rows: Value, counts: Value) -> Value:
+        """The old dispatcher's expert steps on other rows."""
+        made: dict[Value, Value] = {self.found.sort.result: rows, self.found.groups: counts}
+        last = rows
+        for node in self.found.experts_nodes:
+            operands = [None if v is None else made.get(v, v) for v in node.operands]
+            if node.op == "fused":
+                (last,) = self.b.call(self.module, node.attrs["fn"], *operands, op="fused")
+            else:
+                last = self.b.node(node.op, *operands, **node.attrs).results[0]
+            made[node.results[0]] = last
+        return last
+
+    def all_gather(self) -> Value:
+        b = self.b
+        everything = b.all_gather(self.x, group=self.group, axis=0)
+        experts = b.all_gather(self.experts, group=self.group, axis=0)
+        weights = b.all_gather(self.weights, group=self.group, axis=0)
+        first = b.mul(self.rank(), self.number(self.local, experts))
+        here = b.sub(experts, first)
+        mine = self._within(here)
+        nowhere = self.number(self.local, experts)
+        slot = b.select(mine, here, nowhere)
+        flat = b.reshape(slot, shape=(self.ranks * self.slots,))
+        counts = b.slice(b.histogram(flat, bins=self.local + 1), axis=0, start=0, stop=self.local, step=1)
+        total = b.reduce_sum(counts, axes=(0,), keepdims=False)
+        room = self.ranks * self.slots if self.factor < 1 else self.scaled(self.slots)
+        arrived = self.size(total, room)
+        order = b.argsort(flat, axis=0, descending=False)
+        taken = b.slice(order, axis=0, start=0, stop=arrived, step=1)
+        rows = b.gather(everything, b.div(taken, self.number(self.chosen, taken)), axis=0)
+        done = self.experts_of(rows, counts)
+        y = self._summed(
+            done,
+            arrived,
+            order,
+            (self.ranks * self.tokens, self.chosen),
+            b.select(mine, weights, self.number(0, weights)),
+        )
+        made: Value = b.reduce_scatter(y, group=self.group, axis=0, reduction="sum")
+        return made
+
+    def _within(self, here: Value) -> Value:
+        """Whether a slot's expert, counted from this rank's first, is one of this rank's."""
+        low = self.b.ge(here, self.number(0, here))
+        made: Value = self.b.node("and", low, self.b.lt(here, self.number(self.local, here))).result
+        return made
+
+    def _summed(self, rows: Value, arrived: Dim, order: Value, shape: tuple[Dim, Dim], weights: Value) -> Value:
+        """Rows summed home by the inverse of ``order``; slots behind ``arrived`` find a row of zeros."""
+        padded, places = self._padded(rows, arrived, order)
+        made: Value = self.b.unpermute(padded, self.b.cast(self.b.reshape(places, shape=shape), to=I32), weights)
+        return made
+
+    def _padded(self, rows: Value, arrived: Dim, order: Value) -> tuple[Value, Value]:
+        """``rows`` with a row of zeros behind them, and where each place that ``order`` sorted finds its row."""
+        b = self.b
+        padded = b.pad(rows, before=(0, 0), after=(1, 0), value=0.0)
+        places = b.argsort(order, axis=0, descending=False)
+        return padded, b.minimum(places, self.number(arrived, places))
+
+    def capacity(self) -> Value:
+        b, counts = self.b, self.found.gating.results[2]
+        block = ceildiv(self.scaled(self.slots), self.ranks)
+        by_expert = b.reshape(counts, shape=(1, self.ranks, self.local))
+        send = b.reduce_sum(by_expert, axes=(0, 2), keepdims=False)
+        self.size(b.reduce_max(send, axes=(0,), keepdims=False), block, "most")
+        everyone = b.all_gather(by_expert, group=self.group, axis=0)
+        mine = b.gather(everyone, b.group_rank(group=self.group), axis=1)
+        # out: slot (r, j) holds the j-th row for rank r, or a row of zeros
+        ends = b.cumsum(send, axis=0, exclusive=False, reverse=False)
+        starts = b.sub(ends, send)
+        j = b.reshape(b.iota(size=block, dtype=I32), shape=(1, block))
+        used = b.lt(j, b.reshape(send, shape=(self.ranks, 1)))
+        source = b.select(used, b.add(j, b.reshape(starts, shape=(self.ranks, 1))), self.number(self.slots, send))
+        rows = b.pad(self.found.permute.results[0], before=(0, 0), after=(1, 0), value=0.0)
+        flat = (self.ranks * block,)
+        sent = b.gather(rows, b.reshape(source, shape=flat), axis=0)
+        came = b.all_to_all(sent, group=self.group, split_axis=0, concat_axis=0)
+        # here: slot (p, j) is for the expert whose rows of rank p end behind j
+        last = b.reshape(b.cumsum(mine, axis=1, exclusive=False, reverse=False), shape=(self.ranks, 1, self.local))
+        passed = b.cast(b.ge(b.reshape(j, shape=(1, block, 1)), last), to=I32)
+        expert = b.reshape(b.reduce_sum(passed, axes=(2,), keepdims=False), shape=flat)
+        order = b.argsort(expert, axis=0, descending=False)
+        groups = b.reduce_sum(mine, axes=(0,), keepdims=False)
+        arrived = self.size(b.reduce_sum(groups, axes=(0,), keepdims=False), self.ranks * block)
+        sorted_rows = b.gather(came, b.slice(order, axis=0, start=0, stop=arrived, step=1), axis=0)
+        done = self.experts_of(sorted_rows, groups)
+        padded, places = self._padded(done, arrived, order)
+        back = b.all_to_all(b.gather(padded, places, axis=0), group=self.group, split_axis=0, concat_axis=0)
+        # home: row i, the (i - starts[r])-th of rank r, stands in slot (r, i - starts[r])
+        i = b.reshape(b.iota(size=self.slots, dtype=I32), shape=(self.slots, 1))
+        over = b.cast(b.ge(i, b.reshape(ends, shape=(1, self.ranks))), to=I32)
+        to = b.reduce_sum(over, axes=(1,), keepdims=False)
+        within = b.sub(b.reshape(i, shape=(self.slots,)), b.gather(starts, to, axis=0))
+        place = b.add(b.mul(to, self.number(block, to)), within)
+        made: Value = b.unpermute(b.gather(back, place, axis=0), self.found.permute.results[1], self.weights)
+        return made
