@@ -70,6 +70,9 @@ def grouped_matmul(cx: Lowering, node: Node) -> None:
         raise NoKernel(
             Problem("grouped_matmul with a bias has no kernel", where(node), "add the bias in the activation")
         )
+    if not node.attrs["transpose_weight"]:
+        what = "grouped_matmul by weights as they are has no kernel"
+        raise NoKernel(Problem(what, where(node), "transpose the weights and leave transpose_weight as true"))
     dtype = _need_cube(node, rows.type, weight.type)
     (s, _), (experts, n, depth) = rows.type.dims, weight.type.dims
     if not (isinstance(experts, int) and isinstance(n, int) and isinstance(depth, int)):

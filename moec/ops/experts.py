@@ -5,16 +5,18 @@ Weights are stored ``[out, in]`` per expert, as torch.nn.Linear does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from moec.ir.graph import Node, Value
 from moec.ir.symbol import Shape, exact_div
 from moec.ops.elementwise import gelu, sigmoid, silu
 from moec.ops.registry import Types, op
 from moec.ops.routing import check_choices
 from moec.ops.shapes import known
+from moec.ops.tape import Gradients, Tape
 
 Array = np.ndarray
 
@@ -63,11 +65,23 @@ class Permute:
         rows[positions.ravel()] = np.repeat(x, experts.shape[1], axis=0)
         return rows, positions
 
+    @staticmethod
+    def grad(t: Tape, node: Node, *dys: Value | None) -> Gradients:
+        drows = dys[0]
+        if drows is None or not t.wanted(0):
+            return [None, None, None]
+        return [t.unpermute(drows, node.results[1], None), None, None]
 
-@op("grouped_matmul(rows: [S, K], weight: [E, N, K], counts: [E], bias?: [E, N]) -> [S, N]")
+
+@op(
+    "grouped_matmul(rows: [S, C], weight: [E, N, K], counts: [E], bias?: [E, O], *, transpose_weight: bool = True) "
+    "-> any"
+)
 class GroupedMatMul:
     """The counts[e] rows of expert e times weight[e] transposed (+ bias[e]); rows stand sorted by expert, counts sum
     to S and may lie on the host.
+
+    rows [S, K] give [S, N]; without ``transpose_weight`` rows [S, N] are multiplied by weight[e] as it is: [S, K].
     """
 
     dtype = "rows"
@@ -75,17 +89,65 @@ class GroupedMatMul:
     host_operands = ("counts",)
 
     @staticmethod
-    def ref(rows: Array, weight: Array, counts: Array, bias: Array | None = None) -> Array:
-        out = np.zeros((rows.shape[0], weight.shape[1]), rows.dtype)
-        ends = np.cumsum(counts)
-        if counts.size and (ends[-1] != rows.shape[0] or counts.min() < 0):
-            raise ValueError(f"counts sum to {ends[-1]}, there are {rows.shape[0]} rows")
-        for e, (start, end) in enumerate(zip(ends - counts, ends, strict=True)):
-            if end > start:
-                out[start:end] = rows[start:end] @ weight[e].T
-                if bias is not None:
-                    out[start:end] += bias[e]
+    def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
+        rows, weight = known(types)[:2]
+        _, out, inner = weight.dims
+        if not attrs["transpose_weight"]:
+            out, inner = inner, out
+        if rows.dims[1] != inner:
+            raise ValueError(f"grouped_matmul: rows are {rows}, expected {inner} columns for weights {weight}")
+        bias = types[3] if len(types) > 3 else None
+        if bias is not None and bias.dims[1] != out:
+            raise ValueError(f"grouped_matmul: the bias is {bias}, expected {out} columns for weights {weight}")
+        return [(rows.dims[0], out)]
+
+    @staticmethod
+    def ref(
+        rows: Array, weight: Array, counts: Array, bias: Array | None = None, *, transpose_weight: bool = True
+    ) -> Array:
+        sides = np.swapaxes(weight, 1, 2) if transpose_weight else weight
+        out = np.zeros((rows.shape[0], sides.shape[2]), rows.dtype)
+        for e, start, end in groups_of(counts, rows.shape[0]):
+            out[start:end] = rows[start:end] @ sides[e]
+            if bias is not None:
+                out[start:end] += bias[e]
         return out
+
+    @staticmethod
+    def grad(t: Tape, node: Node, *dys: Value | None) -> Gradients:
+        (dy,), (rows, weight, counts, *_) = dys, node.operands
+        assert dy is not None
+        found: list[Value | None] = [None] * len(node.operands)
+        if t.wanted(0):
+            found[0] = t.grouped_matmul(dy, weight, counts, transpose_weight=not node.attrs["transpose_weight"])
+        if t.wanted(1):
+            sides = (dy, rows) if node.attrs["transpose_weight"] else (rows, dy)
+            found[1] = t.grouped_matmul_dw(*sides, counts, to=t.dtype(1))
+        if t.wanted(3):
+            found[3] = t.segment_sum(dy, counts, to=t.dtype(3))
+        return found
+
+
+def groups_of(counts: Array, rows: int) -> Iterator[tuple[int, int, int]]:
+    """Expert, first row and the row behind the last of each expert that has rows; ValueError where counts do not sum
+    to ``rows``.
+    """
+    ends = np.cumsum(counts)
+    if counts.size and (ends[-1] != rows or counts.min() < 0):
+        raise ValueError(f"counts sum to {ends[-1]}, there are {rows} rows")
+    for e, (start, end) in enumerate(zip(ends - counts, ends, strict=True)):
+        if end > start:
+            yield e, int(start), int(end)
+
+
+def gate_and_up(h: Array, glu: str) -> tuple[Array, Array | None]:
+    """The parts of h's last dimension that ``glu`` names; all of it and None for "none"."""
+    if glu == "none":
+        return h, None
+    if glu == "chunked":
+        gate, up = np.split(h, 2, axis=-1)
+        return gate, up
+    return h[..., 0::2], h[..., 1::2]
 
 
 def activate(h: Array, activation: str, glu: str, alpha: float, limit: float | None, up_offset: float) -> Array:
@@ -94,12 +156,7 @@ def activate(h: Array, activation: str, glu: str, alpha: float, limit: float | N
 
     alpha scales the argument of silu's sigmoid; limit clamps gate from above and up on both sides (GPT-OSS).
     """
-    if glu == "none":
-        gate, up = h, None
-    elif glu == "chunked":
-        gate, up = np.split(h, 2, axis=-1)
-    else:
-        gate, up = h[..., 0::2], h[..., 1::2]
+    gate, up = gate_and_up(h, glu)
     if limit is not None:
         gate = np.minimum(gate, gate.dtype.type(limit))
         up = None if up is None else np.clip(up, up.dtype.type(-limit), up.dtype.type(limit))
@@ -132,6 +189,10 @@ class SwiGLU:
     def ref(h: Array, *, activation: str, glu: str, alpha: float, limit: float | None, up_offset: float) -> Array:
         return activate(h, activation, glu, alpha, limit, up_offset)
 
+    @staticmethod
+    def grad(t: Tape, node: Node, *dys: Value | None) -> Gradients:
+        return [t.swiglu_grad(node.operand(0), dys[0], **node.attrs)]
+
 
 @op("unpermute(rows: [S, H], positions: [T, K], weights?: [T, K]) -> [T, H]")
 class Unpermute:
@@ -151,3 +212,10 @@ class Unpermute:
             part = rows[positions[:, k]]
             out += part if weights is None else part * weights[:, k : k + 1].astype(rows.dtype)
         return out
+
+    @staticmethod
+    def grad(t: Tape, node: Node, *dys: Value | None) -> Gradients:
+        rows, positions, *given = node.operands
+        weights = given[0] if given else None
+        drows, dweights = t.unpermute_grad(dys[0], rows if t.wanted(2) else None, positions, weights)
+        return [drows, None, dweights if t.wanted(2) else None][: len(node.operands)]

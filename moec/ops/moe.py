@@ -16,6 +16,7 @@ from moec.ops.experts import ACTIVATION, activate, sort_positions
 from moec.ops.registry import Types, op
 from moec.ops.routing import ROUTING, check_choices, check_routing, rounded, route
 from moec.ops.shapes import known
+from moec.ops.tape import no_grad
 
 Array = np.ndarray
 
@@ -51,6 +52,7 @@ class MoE:
 
     dtype = ("x", "=router_dtype")
     cost = "composite"
+    grad = no_grad("a block is differentiated as the steps that expand-moe makes of it")
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from moec.ir.graph import Node, Value
 from moec.ir.symbol import Shape
 from moec.ir.types import DType
 from moec.ops.elementwise import sigmoid
@@ -13,6 +14,7 @@ from moec.ops.index import stable_argsort
 from moec.ops.reduce import softmax
 from moec.ops.registry import Types, op
 from moec.ops.shapes import known
+from moec.ops.tape import Gradients, Tape
 
 Array = np.ndarray
 
@@ -121,3 +123,10 @@ class Gating:
     def ref(logits: Array, score_bias: Array | None = None, **attrs: Any) -> tuple[Array, Array, Array]:
         weights, experts = route(logits, score_bias, attrs)
         return weights, experts, np.bincount(experts.ravel(), minlength=logits.shape[1]).astype(np.int32)
+
+    @staticmethod
+    def grad(t: Tape, node: Node, *dys: Value | None) -> Gradients:
+        dlogits = None
+        if dys[0] is not None and t.wanted(0):
+            dlogits = t.narrow(t.gating_grad(node.operand(0), None, node.results[1], dys[0], **node.attrs), 0)
+        return [dlogits, None][: len(node.operands)]

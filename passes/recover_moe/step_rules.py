@@ -36,7 +36,7 @@ def _grouped_matmul(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     """Sorted rows times the weights of their own experts."""
     weight = i.statics.ref(n.operand(1))
     bias = i.statics.ref(n.operand(3)) if len(k) > 3 else None
-    if sorted_rows(k[0]) is None or weight is None or (len(k) > 3 and bias is None):
+    if not n.attrs["transpose_weight"] or sorted_rows(k[0]) is None or weight is None or (len(k) > 3 and bias is None):
         return None
     tree = Tree("matmul", (k[0].content.tree, stacked(weight)))
     tree = tree if bias is None else Tree("add", (tree, stacked(bias)))

@@ -11,17 +11,18 @@ from moec.frontend.onnx_export.bodies import BODIES, Inputs, cast_to, widened
 from moec.ir.data import ArrayData
 from moec.ir.graph import Value
 from moec.ir.symbol import Dim, exact_div
-from moec.ir.types import BOOL, I64
+from moec.ir.types import BOOL, F32, I64
 from moec.ops.build import Builder
 
 
-def _number(b: Builder, value: float, like: Value) -> Value:
+def number(b: Builder, value: float, like: Value) -> Value:
+    """A constant of rank 0 in the dtype of ``like``."""
     dtype = like.type.dtype
     made: Value = b.constant(value=ArrayData(np.array(value, dtype.carrier), dtype))
     return made
 
 
-def _repeated(b: Builder, x: Value, heads: Dim) -> Value:
+def repeated(b: Builder, x: Value, heads: Dim) -> Value:
     """Keys or values [B, M, T, D] with each head repeated for the query heads that share it: [B, N, T, D]."""
     batch, own, length, width = x.type.dims
     if own == heads:
@@ -50,35 +51,61 @@ def _within_reach(b: Builder, rows: Dim, keys: Dim, a: dict[str, Any]) -> Value 
     return found
 
 
-def _attention(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
-    q, k, v = (widened(b, x[n]) for n in ("q", "k", "v"))
-    batch, heads, rows, _ = q.type.dims
-    k, v = _repeated(b, k, heads), _repeated(b, v, heads)
-    keys = k.type.dims[2]
-    scores = b.matmul(q, k, transpose_a=False, transpose_b=True)
-    scores = b.mul(scores, _number(b, a["scale"], scores))
+def attention_scores(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, Value, bool]:
+    """Scores [B, N, S, T] before and after masking, and whether a row may have nothing to attend."""
+    q = widened(b, x["q"])
+    heads, rows, keys = q.type.dims[1], q.type.dims[2], x["k"].type.dims[2]
+    scores = b.matmul(q, repeated(b, widened(b, x["k"]), heads), transpose_a=False, transpose_b=True)
+    if "q_rope" in x:
+        turned = repeated(b, widened(b, x["k_rope"]), heads)
+        scores = b.add(scores, b.matmul(widened(b, x["q_rope"]), turned, transpose_a=False, transpose_b=True))
+    scores = b.mul(scores, number(b, a["scale"], scores))
     if a["softcap"] is not None:
-        cap = _number(b, a["softcap"], scores)
+        cap = number(b, a["softcap"], scores)
         scores = b.mul(b.tanh(b.div(scores, cap)), cap)
-    may, mask = _within_reach(b, rows, keys, a), x.get("mask")
+    masked, may, mask = scores, _within_reach(b, rows, keys, a), x.get("mask")
     if mask is not None and mask.type.dtype is BOOL:
         may = mask if may is None else b.node("and", may, mask).result
     elif mask is not None:
-        scores = b.add(scores, cast_to(b, mask, scores.type.dtype))
-    low = _number(b, -math.inf, scores)
+        masked = b.add(scores, cast_to(b, mask, scores.type.dtype))
     if may is not None:
-        scores = b.select(may, scores, low)
+        masked = b.select(may, masked, number(b, -math.inf, masked))
+    return scores, masked, may is not None or mask is not None
+
+
+def _attended(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, Value, bool]:
+    """The output, the scores that the softmax is taken of, and whether a row may have nothing to attend."""
+    batch, heads, rows, _ = x["q"].type.dims
+    keys = x["k"].type.dims[2]
+    _, scores, may_be_empty = attention_scores(b, x, a)
     sinks = x.get("sinks")
     if sinks is not None:
         column = b.reshape(cast_to(b, sinks, scores.type.dtype), shape=(1, heads, 1, 1))
         scores = b.concat(scores, b.expand(column, shape=(batch, heads, rows, 1)), axis=3)
+        may_be_empty = False
     weights = b.softmax(scores, axis=3)
     if sinks is not None:
         weights = b.slice(weights, axis=3, start=0, stop=keys, step=1)
-    elif a["empty_rows"] == "zero" and (may is not None or mask is not None):
-        empty = b.eq(b.reduce_max(scores, axes=(3,), keepdims=True), low)
-        weights = b.select(empty, _number(b, 0.0, weights), weights)
-    return (cast_to(b, b.matmul(weights, v, transpose_a=False, transpose_b=False), x["q"].type.dtype),)
+    elif a["empty_rows"] == "zero" and may_be_empty:
+        empty = b.eq(b.reduce_max(scores, axes=(3,), keepdims=True), number(b, -math.inf, scores))
+        weights = b.select(empty, number(b, 0.0, weights), weights)
+    v = repeated(b, widened(b, x["v"]), heads)
+    y = cast_to(b, b.matmul(weights, v, transpose_a=False, transpose_b=False), x["q"].type.dtype)
+    return y, scores, may_be_empty
+
+
+def _attention(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
+    return _attended(b, x, a)[:1]
+
+
+def _attention_lse(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
+    y, scores, may_be_empty = _attended(b, x, a)
+    top = b.reduce_max(scores, axes=(3,), keepdims=True)
+    lse = b.add(top, b.log(b.reduce_sum(b.exp(b.sub(scores, top)), axes=(3,), keepdims=True)))
+    if may_be_empty:
+        low = number(b, -math.inf, scores)
+        lse = b.select(b.eq(top, low), low, lse)
+    return y, b.reshape(cast_to(b, lse, F32), shape=y.type.dims[:3])
 
 
 def _halves(b: Builder, x: Value, width: int, interleaved: bool) -> list[Value]:
@@ -92,7 +119,7 @@ def _halves(b: Builder, x: Value, width: int, interleaved: bool) -> list[Value]:
 def _rope(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
     wide, width = widened(b, x["x"]), a["rotary_dim"]
     axis = wide.type.rank - 1
-    first, second = _halves(b, wide, width, a["layout"] != "half")
+    first, second = _halves(b, wide, width, a["layout"].startswith("interleaved"))
     tables = []
     for name in ("cos", "sin"):
         table = widened(b, x[name])
@@ -100,7 +127,7 @@ def _rope(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
     (cos_a, cos_b), (sin_a, sin_b) = tables
     one = b.sub(b.mul(first, cos_a), b.mul(second, sin_a))
     two = b.add(b.mul(second, cos_b), b.mul(first, sin_b))
-    if a["layout"] == "interleaved":
+    if a["layout"] in ("interleaved", "half_to_interleaved"):
         lead = one.type.dims[:-1]
         apart = [b.reshape(y, shape=(*lead, width // 2, 1)) for y in (one, two)]
         turned = b.reshape(b.concat(*apart, axis=axis + 1), shape=(*lead, width))
@@ -113,4 +140,5 @@ def _rope(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
 
 
 BODIES["attention"] = _attention
+BODIES["attention_lse"] = _attention_lse
 BODIES["rope"] = _rope

@@ -60,7 +60,7 @@ def _number(b: Builder, value: float, like: Value) -> Value:
     return made
 
 
-def _score(b: Builder, x: Value, a: dict[str, Any]) -> Value:
+def score(b: Builder, x: Value, a: dict[str, Any]) -> Value:
     """The score of logits; rounded where it is held in fewer bits than it is computed in."""
     made: Value = b.softmax(x, axis=1) if a["score"] == "softmax" else b.sigmoid(x)
     narrow = a["score_dtype"].bits < 32
@@ -71,14 +71,14 @@ def _score(b: Builder, x: Value, a: dict[str, Any]) -> Value:
 def _gating(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
     logits = widened(b, x["logits"])
     before = a["score_order"] == "before_topk"
-    scores = _score(b, logits, a) if before else logits
+    scores = score(b, logits, a) if before else logits
     choice = b.add(scores, widened(b, x["score_bias"])) if "score_bias" in x else scores
     if a["groups"] > 1:
         choice = _group_limited(b, choice, a)
     _, chosen = b.topk(choice, k=a["top_k"], axis=1, largest=True, sorted=True)
     weights = b.gather_elements(scores, chosen, axis=1)
     if not before:
-        weights = _score(b, weights, a)
+        weights = score(b, weights, a)
     if a["renormalize"]:
         total = b.reduce_sum(weights, axes=(1,), keepdims=True)
         if a["renormalize_eps"]:

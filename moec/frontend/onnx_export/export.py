@@ -10,12 +10,12 @@ import onnx
 from onnx import helper
 
 from moec.diagnostics import Problem, Refusal, Where
-from moec.frontend.onnx_export import attention_body, moe_body
+from moec.frontend.onnx_export import attention_body, grad_bodies, moe_body
 from moec.frontend.onnx_export.bodies import BODIES, body_graph
 from moec.frontend.onnx_export.collectives import write_collective
 from moec.frontend.onnx_export.control import Control
 from moec.frontend.onnx_export.external import External, on_disk
-from moec.frontend.onnx_export.grouped import spell_grouped_matmul
+from moec.frontend.onnx_export.grouped import GROUPED
 from moec.frontend.onnx_export.kept import needed_opset, write_kept
 from moec.frontend.onnx_export.outputs import name_outputs, value_info
 from moec.frontend.onnx_export.primitives import FUNCTIONS, SPELLINGS
@@ -24,7 +24,7 @@ from moec.ir.graph import Graph, Module, Node
 from moec.ir.symbol import Dim, Expr, substitute, sym, symbols_of
 from moec.ops.registry import opdef
 
-__all__ = ["attention_body", "export_onnx", "moe_body", "to_onnx"]
+__all__ = ["attention_body", "export_onnx", "grad_bodies", "moe_body", "to_onnx"]
 
 OPSET = 21
 """The standard operator set that is written: the newest that all of onnxruntime 1.20 and later run."""
@@ -133,7 +133,7 @@ class _Exporter:
             return self.inline(node, scope, operands)
         if node.op in ("call", "fused"):
             return self.call(node, scope, operands, ("fn", node.attrs["fn"]), node.attrs["fn"])
-        if node.op in BODIES or node.op in FUNCTIONS or node.op == "grouped_matmul":
+        if node.op in BODIES or node.op in FUNCTIONS or node.op in GROUPED:
             return self.call(node, scope, operands, (node.op, *_structure(node)), node.op)
         spelling = SPELLINGS.get(node.op)
         if spelling is None:
@@ -182,7 +182,7 @@ class _Exporter:
             declared = [o.name for o in opdef(node.op).signature.operands]
             given = [(n, v) for n, v in zip(declared, node.operands, strict=False) if v is not None]
             names, inputs = [scope.fresh(n) for n, _ in given], [v for _, v in given]
-        if node.op in SPELLINGS or node.op == "grouped_matmul":
+        if node.op in SPELLINGS or node.op in GROUPED:
             for n, v in zip(names, inputs, strict=True):
                 scope.define(v, n)
             outputs = self._spelt(node, scope)
@@ -208,8 +208,8 @@ class _Exporter:
 
     def _spelt(self, node: Node, scope: Scope) -> list[str]:
         operands = ["" if v is None else scope[v] for v in node.operands]
-        if node.op == "grouped_matmul":
-            return spell_grouped_matmul(scope, node, operands)
+        if node.op in GROUPED:
+            return GROUPED[node.op](scope, node, operands)
         made = SPELLINGS[node.op](scope, node, operands)
         return [made] if isinstance(made, str) else made
 

@@ -225,7 +225,8 @@ def _one_hot(s: Scope, n: Node, x: list[str]) -> str:
     a = n.attrs
     dtype = a["dtype"] if a["dtype"] in (F32, I64, I32) else F32
     values = s.constant(ArrayData(np.array([0, 1], dtype.carrier), dtype), "off_on")
-    hot = s.one("OneHot", x[0], s.dim(a["depth"]), values, axis=a["axis"])
+    at = x[0] if n.operand(0).type.dtype is I64 else s.one("Cast", x[0], to=I64.onnx)
+    hot = s.one("OneHot", at, s.dim(a["depth"]), values, axis=a["axis"])
     return hot if dtype is a["dtype"] else s.one("Cast", hot, to=a["dtype"].onnx)
 
 

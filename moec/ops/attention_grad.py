@@ -1,0 +1,105 @@
+"""The gradient of attention, from the softmax rebuilt with the saved logarithm of each row's sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from moec.ir.symbol import Shape
+from moec.ir.types import F32, DType
+from moec.ops.attention import ATTENTION, attention_scores, check_attention, repeated
+from moec.ops.registry import Types, op
+from moec.ops.shapes import known
+
+Array = np.ndarray
+
+
+@op(
+    "attention_grad(q: [B, N, S, D], k: [B, M, T, D], v: [B, M, T, V], y: [B, N, S, V], lse: [B, N, S], "
+    "dy: [B, N, S, V], mask?: any, sinks?: [N], q_rope?: [B, N, S, R], k_rope?: any, *, "
+    f"{ATTENTION}) -> (dq: any, dk: any, dv: any, dsinks: any, dq_rope: any, dk_rope: any)"
+)
+class AttentionGrad:
+    """Gradients of ``attention`` by its operands; y and lse are what ``attention_lse`` gave.
+
+    p = e^(score - lse); dv = p^T dy; ds = p * (dy v^T - sum over V of dy * y), times 1 - (s / c)^2 of the capped score
+    s; dq = scale ds k, dk = scale ds^T q, dq_rope = scale ds k_rope, dk_rope = scale ds^T q_rope, summed over the query
+    heads that share a head; dsinks = -sum of e^(sink - lse) * sum over V of dy * y. dsinks has no elements, dq_rope and
+    dk_rope no columns where those operands are absent. Rows that attend nothing give exact zeros, or NaN where
+    ``empty_rows`` says that they are NaN. All in f32, each result rounded once (Dao et al., arXiv 2205.14135).
+    """
+
+    cost = "composite"
+    nondiff = "a gradient; second derivatives are not offered"
+
+    @staticmethod
+    def dtype(types: Types, attrs: dict[str, Any]) -> list[DType]:
+        given = [*types, *[None] * (10 - len(types))]
+        q, k, v = known(types)[:3]
+        sinks, q_rope, k_rope = given[7], given[8], given[9]
+        return [
+            q.dtype,
+            k.dtype,
+            v.dtype,
+            F32 if sinks is None else sinks.dtype,
+            q.dtype if q_rope is None else q_rope.dtype,
+            k.dtype if k_rope is None else k_rope.dtype,
+        ]
+
+    @staticmethod
+    def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
+        check_attention(types, attrs, 6, 8)
+        q, k, v = (t.dims for t in known(types)[:3])
+        given = [*types, *[None] * (10 - len(types))]
+        sinks, q_rope, k_rope = given[7], given[8], given[9]
+        return [
+            q,
+            k,
+            v,
+            (0,) if sinks is None else sinks.dims,
+            (*q[:3], 0) if q_rope is None else q_rope.dims,
+            (*k[:3], 0) if k_rope is None else k_rope.dims,
+        ]
+
+    @staticmethod
+    def ref(
+        q: Array,
+        k: Array,
+        v: Array,
+        y: Array,
+        lse: Array,
+        dy: Array,
+        mask: Array | None = None,
+        sinks: Array | None = None,
+        q_rope: Array | None = None,
+        k_rope: Array | None = None,
+        **attrs: Any,
+    ) -> tuple[Array, ...]:
+        heads, scale = q.shape[1], q.dtype.type(attrs["scale"])
+        capped, scores = attention_scores(q, k, mask, q_rope, k_rope, **attrs)
+        row = lse[..., None].astype(q.dtype)
+        if attrs["empty_rows"] == "zero":
+            row = np.where(np.isneginf(row), np.inf, row)
+        with np.errstate(invalid="ignore"):
+            p = np.exp(scores - row)
+        delta = np.sum(dy * y, axis=-1, keepdims=True)
+        ds = p * (np.matmul(dy, np.swapaxes(repeated(v, heads), -1, -2)) - delta)
+        if attrs["softcap"] is not None:
+            ds = ds * (1 - np.square(capped / q.dtype.type(attrs["softcap"])))
+        ds = ds * scale
+        dk = _per_head(np.matmul(np.swapaxes(ds, -1, -2), q), k.shape[1])
+        dv = _per_head(np.matmul(np.swapaxes(p, -1, -2), dy), k.shape[1])
+        dsinks = np.zeros(0, q.dtype)
+        if sinks is not None:
+            dsinks = -np.sum(np.exp(sinks[:, None] - lse.astype(q.dtype)) * delta[..., 0], axis=(0, 2))
+        dq_rope, dk_rope = np.zeros((*q.shape[:3], 0), q.dtype), np.zeros((*k.shape[:3], 0), k.dtype)
+        if q_rope is not None and k_rope is not None:
+            dq_rope = np.matmul(ds, repeated(k_rope, heads))
+            dk_rope = _per_head(np.matmul(np.swapaxes(ds, -1, -2), q_rope), k_rope.shape[1])
+        return np.matmul(ds, repeated(k, heads)), dk, dv, dsinks, dq_rope, dk_rope
+
+
+def _per_head(x: Array, heads: int) -> Array:
+    """[B, N, T, W] summed over the query heads that share one of ``heads``: [B, heads, T, W]."""
+    return np.sum(x.reshape(x.shape[0], heads, -1, *x.shape[2:]), axis=2)
