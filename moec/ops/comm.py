@@ -14,6 +14,7 @@ import numpy as np
 
 from moec.ir.group import Group
 from moec.ir.symbol import Dim, Shape, exact_div
+from moec.ops import comm_grad as gradients
 from moec.ops.registry import Types, op
 from moec.ops.shapes import check_axis, known, replaced
 
@@ -58,6 +59,7 @@ class AllReduce:
     dtype = "x"
     cost = "comm"
     traits = COLLECTIVE
+    grad = staticmethod(gradients.all_reduce)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -76,6 +78,7 @@ class AllGather:
     dtype = "x"
     cost = "comm"
     traits = COLLECTIVE
+    grad = staticmethod(gradients.all_gather)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -97,6 +100,7 @@ class ReduceScatter:
     dtype = "x"
     cost = "comm"
     traits = COLLECTIVE
+    grad = staticmethod(gradients.reduce_scatter)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -118,6 +122,7 @@ class AllToAll:
     dtype = "x"
     cost = "comm"
     traits = COLLECTIVE
+    grad = staticmethod(gradients.all_to_all)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -146,6 +151,7 @@ class AllToAllV:
     dtype = "x"
     cost = "comm"
     traits = COLLECTIVE
+    grad = staticmethod(gradients.all_to_all_v)
     host_operands = ("send", "receive")
 
     @staticmethod

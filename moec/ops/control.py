@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from moec.ops.registry import op
+from moec.ops.tape import no_grad
 
 Array = np.ndarray
 
@@ -27,6 +28,7 @@ class If:
     cost = "composite"
     onnx = "If"
     traits = ("control", "declared")
+    grad = no_grad("a branch that data decides keeps either of two sets of activations; decide it before")
 
 
 @op("loop(trips?: any, cond?: any, values...: any, *, body: fn, states: int) -> any")
@@ -42,6 +44,7 @@ class Loop:
     cost = "composite"
     onnx = "Loop"
     traits = ("control", "declared")
+    grad = no_grad("a loop of steps that data decides keeps no fixed set of activations; write it without one")
 
 
 @op(
@@ -61,3 +64,4 @@ class Scan:
     cost = "composite"
     onnx = "Scan"
     traits = ("control", "declared")
+    grad = no_grad("a scan keeps activations of every step; write its steps one after the other")

@@ -15,11 +15,25 @@ from typing import Any
 
 import numpy as np
 
+from moec.ir.graph import Node, Value
 from moec.ir.symbol import Shape
 from moec.ops.registry import Types, op
 from moec.ops.shapes import known, same_shape
+from moec.ops.tape import Gradients, Tape, no_grad
 
 Array = np.ndarray
+
+
+def _to_device(t: Tape, node: Node, *dys: Value | None) -> Gradients:
+    return [t.to_device(dys[0])]
+
+
+def _to_host(t: Tape, node: Node, *dys: Value | None) -> Gradients:
+    return [t.to_host(dys[0])]
+
+
+def _same(t: Tape, node: Node, *dys: Value | None) -> Gradients:
+    return dys
 
 
 @op("host(xs...: any, *, fn: fn) -> any")
@@ -32,6 +46,7 @@ class Host:
     cost = "host"
     traits = ("call", "effect")
     place = "host"
+    grad = no_grad("a host step has no backward; compute on the device what the loss varies with")
 
     @staticmethod
     def ref(*xs: Array, fn: str) -> Array:
@@ -47,6 +62,7 @@ class ToHost:
     cost = "host"
     traits = ("effect",)
     place = "host"
+    grad = staticmethod(_to_device)
 
     @staticmethod
     def ref(x: Array) -> Array:
@@ -61,6 +77,7 @@ class ReadStart:
     shape = staticmethod(same_shape)
     cost = "copy"
     traits = ("effect",)
+    grad = staticmethod(_same)
 
     @staticmethod
     def ref(x: Array) -> Array:
@@ -76,6 +93,7 @@ class ReadWait:
     cost = "host"
     traits = ("effect",)
     place = "host"
+    grad = staticmethod(_to_device)
 
     @staticmethod
     def ref(x: Array) -> Array:
@@ -90,6 +108,7 @@ class ToDevice:
     shape = staticmethod(same_shape)
     cost = "copy"
     host_operands = ("x",)
+    grad = staticmethod(_to_host)
 
     @staticmethod
     def ref(x: Array) -> Array:

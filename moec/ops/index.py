@@ -14,6 +14,7 @@ import numpy as np
 
 from moec.ir.symbol import Shape
 from moec.ir.types import DType
+from moec.ops import index_grad as gradients
 from moec.ops.registry import Types, op
 from moec.ops.shapes import check_axis, known, replaced, same_shape, shape_along_axis
 
@@ -39,6 +40,7 @@ class Gather:
     dtype = "x"
     cost = "copy"
     onnx = "Gather"
+    grad = staticmethod(gradients.gather)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -61,6 +63,7 @@ class GatherElements:
     dtype = "x"
     cost = "copy"
     onnx = "GatherElements"
+    grad = staticmethod(gradients.gather_elements)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -95,6 +98,7 @@ class GatherND:
     dtype = "x"
     cost = "copy"
     onnx = "GatherND"
+    grad = staticmethod(gradients.gather_nd)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -143,6 +147,7 @@ class ScatterElements:
     dtype = "x"
     cost = "copy"
     onnx = "ScatterElements"
+    grad = staticmethod(gradients.scatter_elements)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -164,6 +169,7 @@ class ScatterND:
     dtype = "x"
     cost = "copy"
     onnx = "ScatterND"
+    grad = staticmethod(gradients.scatter_nd)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -252,6 +258,7 @@ class TopK:
     dtype = ("x", "!i64")
     cost = "vector"
     onnx = "TopK"
+    grad = staticmethod(gradients.topk)
     traits = ("index",)
 
     @staticmethod

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from moec.ir.symbol import Shape
+from moec.ops import reduce_grad as gradients
 from moec.ops.registry import Types, op
 from moec.ops.shapes import check_axis, known, shape_along_axis
 
@@ -74,6 +75,7 @@ for _name, _doc, _fn, _onnx in _REDUCTIONS:
                 "cost": "vector",
                 "onnx": _onnx,
                 "traits": ("reduction",),
+                "grad": staticmethod(gradients.GRADS[_name]),
             },
         )
     )
@@ -129,6 +131,7 @@ class Softmax:
     cost = "vector"
     onnx = "Softmax"
     traits = ("reduction",)
+    grad = staticmethod(gradients.softmax)
 
 
 @op("log_softmax(x: any, *, axis: int) -> any")
@@ -140,6 +143,7 @@ class LogSoftmax:
     cost = "vector"
     onnx = "LogSoftmax"
     traits = ("reduction",)
+    grad = staticmethod(gradients.log_softmax)
 
     @staticmethod
     def ref(x: Array, *, axis: int) -> Array:
@@ -155,6 +159,7 @@ class CumSum:
     shape = staticmethod(shape_along_axis)
     cost = "vector"
     onnx = "CumSum"
+    grad = staticmethod(gradients.cumsum)
 
     @staticmethod
     def ref(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:

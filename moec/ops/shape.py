@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from moec.ir.symbol import Dim, Shape, ceildiv
+from moec.ops import shape_grad as gradients
 from moec.ops.registry import Types, op
 from moec.ops.shapes import check_axis, common_dtype, known, replaced, same_shape
 
@@ -27,6 +28,7 @@ class Reshape:
     dtype = "x"
     cost = "view"
     onnx = "Reshape"
+    grad = staticmethod(gradients.reshape)
     traits = ("view",)
 
     @staticmethod
@@ -50,6 +52,7 @@ class Transpose:
     dtype = "x"
     cost = "copy"
     onnx = "Transpose"
+    grad = staticmethod(gradients.transpose)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -70,6 +73,7 @@ class Concat:
     dtype = staticmethod(common_dtype)
     cost = "copy"
     onnx = "Concat"
+    grad = staticmethod(gradients.concat)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -109,6 +113,7 @@ class Slice:
     dtype = "x"
     cost = "copy"
     onnx = "Slice"
+    grad = staticmethod(gradients.slice)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -134,6 +139,7 @@ class Pad:
     dtype = "x"
     cost = "copy"
     onnx = "Pad"
+    grad = staticmethod(gradients.pad)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -156,6 +162,7 @@ class Expand:
     dtype = "x"
     cost = "copy"
     onnx = "Expand"
+    grad = staticmethod(gradients.expand)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -177,6 +184,7 @@ class Tile:
     dtype = "x"
     cost = "copy"
     onnx = "Tile"
+    grad = staticmethod(gradients.tile)
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -198,6 +206,7 @@ class Trilu:
     shape = staticmethod(same_shape)
     cost = "vector"
     onnx = "Trilu"
+    grad = staticmethod(gradients.trilu)
 
     @staticmethod
     def ref(x: Array, *, upper: bool, k: int) -> Array:

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from moec.ir.data import TensorData
+from moec.ir.graph import Node, Value
 from moec.ir.symbol import Shape
 from moec.ir.types import DType
 from moec.ops.registry import Types, op
 from moec.ops.shapes import common_dtype
+from moec.ops.tape import Gradients, Tape, no_grad
 
 Array = np.ndarray
 
@@ -21,6 +23,7 @@ class Constant:
 
     cost = "view"
     traits = ("source",)
+    nondiff = "no operand"
 
     @staticmethod
     def dtype(types: Types, attrs: dict[str, Any]) -> DType:
@@ -45,6 +48,7 @@ class Weight:
     dtype = "=dtype"
     cost = "view"
     traits = ("source",)
+    nondiff = "no operand"
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -107,7 +111,6 @@ class Range:
     dtype = staticmethod(common_dtype)
     cost = "vector"
     onnx = "Range"
-    nondiff = "positions"
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -118,6 +121,20 @@ class Range:
         n = max(0, int(np.ceil((limit - start) / delta)))
         return start + np.arange(n).astype(start.dtype) * delta
 
+    @staticmethod
+    def grad(t: Tape, node: Node, *dys: Value | None) -> Gradients:
+        """The sum of dy for start; that of dy times position for delta; none for limit."""
+        dy = dys[0]
+        assert dy is not None
+        dy = t.wide(dy)
+        found: list[Value | None] = [None] * 3
+        if t.wanted(0):
+            found[0] = t.narrow(t.reduce_sum(dy, axes=(0,), keepdims=False), 0)
+        if t.wanted(2):
+            steps = t.mul(dy, t.iota(size=dy.type.dims[0], dtype=dy.type.dtype))
+            found[2] = t.narrow(t.reduce_sum(steps, axes=(0,), keepdims=False), 2)
+        return found
+
 
 @op("call(xs...: any, *, fn: fn) -> any")
 class Call:
@@ -126,6 +143,7 @@ class Call:
     dtype = "xs"
     cost = "composite"
     traits = ("call",)
+    grad = no_grad("autodiff differentiates the function")
 
     @staticmethod
     def ref(*xs: Array, fn: str) -> Array:
@@ -139,6 +157,7 @@ class Fused:
     dtype = "xs"
     cost = "vector"
     traits = ("call",)
+    grad = no_grad("autodiff differentiates the function's nodes")
 
     @staticmethod
     def ref(*xs: Array, fn: str) -> Array:
