@@ -53,7 +53,11 @@ class KernelTime:
     nodes: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
     model: str = ""
-    """Version of the model that said so."""
+    """Version of the model that said so: the cycle model that ran the kernel, or the operator model, which knows only
+    what an op must move and compute."""
+    low_us: float = 0.0
+    high_us: float = 0.0
+    """The band that holds about nine in ten measurements of such a kernel; both 0 where there is none."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,27 @@ class Target(Protocol):
     def estimate(
         self, op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], sizes: Sizes
     ) -> KernelTime:
-        """The time of one op alone as one kernel. Refusal where the op has no kernel or no tile fits."""
+        """The time of one op alone. ``KernelTime.model`` names who answers: the cycle model where the op has a kernel,
+        else an analytic model of its cost class, which also answers for an op that is not registered (by its bytes). A
+        collective gets the time of its exchange. Refusal where the op moves nothing (a view), is control flow, or does
+        not fit into the device's memory.
+        """
+        ...
+
+    def collective(self, op: str, bytes_per_rank: int, ranks: int, *, ranks_per_node: int) -> float:
+        """Microseconds of a collective over ``ranks`` devices, ``ranks_per_node`` of which share a node.
+
+        ``op``: ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``all_to_all``, ``all_to_all_v``, ``broadcast`` or
+        ``send``. ``bytes_per_rank``: what each rank puts in (of all_gather its part, of the others its whole operand).
+        Refusal for an unknown op or more ranks than the system has.
+        """
+        ...
+
+    def host(self, call: str) -> float:
+        """Microseconds of host time that ``call`` takes: ``launch``, ``read``, ``copy``, ``sync``, ``event``, ...
+
+        Refusal for an unknown one, listing those there are.
+        """
         ...
 
     def lower(self, module: Module, tune: Sizes) -> Any:

@@ -12,7 +12,7 @@ from moec.codegen.kernel_ir import ITEMSIZE
 from moec.codegen.lower import lower_module
 from moec.codegen.program import Launch, Memset, Program, launch_args
 from moec.codegen.project import write_project
-from moec.diagnostics import Refusal, Where
+from moec.diagnostics import NoKernel, Refusal, Where
 from moec.ir.graph import Graph, Module
 from moec.ir.symbol import evaluate
 from moec.ir.types import DType, TensorType
@@ -23,6 +23,9 @@ from moec.targets.ascend.machine import BUFFERS, Machine, load
 from moec.targets.ascend.model.result import MODEL_VERSION, KernelResult
 from moec.targets.ascend.model.scenario import Scenario
 from moec.targets.ascend.model.simulate import SPANS, simulate
+from moec.targets.ascend.opmodel.answer import known_op, op_time
+from moec.targets.ascend.opmodel.host import host_us
+from moec.targets.ascend.opmodel.links import collective_us
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -53,19 +56,33 @@ class AscendTarget:
     def estimate(
         self, op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], sizes: Sizes
     ) -> KernelTime:
-        """The time of one op alone; where it takes several kernels, of all of them. Refusal where it has no kernel or
-        its operands do not fit into the chip's memory.
+        """The time of one op alone; where it takes several kernels, of all of them. An op without a kernel is answered
+        by the operator model. Refusal where it moves nothing or its operands do not fit into the chip's memory.
         """
         needed = sum(evaluate(t.numel(), sizes) * t.dtype.bits // 8 for t in operands if t is not None)
         memory = int(self.machine["memory.hbm_bytes"])
         if needed > memory:
             what = f"the operands of '{op}' take {needed:,} bytes, {self.title} has {memory:,}"
             raise Refusal(what, Where(node=op), "ask for smaller shapes")
+        if not known_op(op):
+            return op_time(self.machine, op, operands, attrs, (), sizes)
         module = _one_op(op, operands, attrs)
-        times = self.schedule(self.lower(module, sizes), sizes).kernels
+        try:
+            times = self.schedule(self.lower(module, sizes), sizes).kernels
+        except NoKernel:
+            results = [v.type for v in module.main.outputs]
+            return op_time(self.machine, op, operands, attrs, results, sizes)
         if not times:
             raise Refusal(f"op '{op}' moves and computes nothing", Where(node=op), "ask for an op that has a kernel")
         return _together(times)
+
+    def collective(self, op: str, bytes_per_rank: int, ranks: int, *, ranks_per_node: int) -> float:
+        """Microseconds of a collective over the modelled links; see ``Target.collective``."""
+        return collective_us(self.machine, op, bytes_per_rank, ranks, ranks_per_node)
+
+    def host(self, call: str) -> float:
+        """Microseconds of a host call; Refusal for an unknown one."""
+        return host_us(call)
 
     def lower(self, module: Module, tune: Sizes) -> Program:
         """The program of ``module`` for this chip."""

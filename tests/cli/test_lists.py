@@ -95,7 +95,7 @@ def test_attributes_are_written_as_a_shell_has_them(op: str, shapes: str, dtypes
         (("matmul", "--shape", "4x4,4x4", "--dtype", "f32,f32,f32"), 2, "3 dtypes for 2 shapes"),
         (("matmul", "--shape", "4x4,4x4", "--attr", "transpose_c=true"), 1, "did you mean 'transpose_"),
         (("softmax", "--shape", "4x4"), 1, "'axis' is missing"),
-        (("nonzero", "--shape", "4x4", "--attr", "count=n", "--dtype", "f32"), 1, "no kernel"),
+        (("nonzero", "--shape", "4x4", "--attr", "count=n", "--dtype", "f32"), 1, "no size for 'n'"),
         (("matmul", "--shape", "4x4,4x4", "--target", "gpu"), 1, "ascend910b1"),
         (("add", "--shape", "99999999999x99999999,1"), 1, "bytes, Ascend910B1"),
         (("softmax", "--shape", "4x4", "--attr", "axis=1,0"), 2, "',0' after its value"),

@@ -16,6 +16,7 @@ from moec.targets.ascend import load_target
 from moec.targets.ascend.machine import machines
 from moec.targets.ascend.model.result import MODEL_VERSION
 from moec.targets.ascend.model.scenario import Scenario
+from moec.targets.ascend.opmodel.constants import OP_MODEL_VERSION
 
 MATMUL = {"transpose_a": False, "transpose_b": True}
 
@@ -63,9 +64,15 @@ def test_one_row_is_bound_by_weights() -> None:
     assert time.bytes == (7680 * 7680 + 2 * 7680) * 2
 
 
-def test_an_op_without_kernel_is_refused() -> None:
-    with pytest.raises(Refusal, match="nonzero"):
-        load_target("ascend910b1").estimate("nonzero", [TensorType(F32, (8,))], {"size": sym("n")}, {"n": 8})
+def test_an_op_without_kernel_is_answered_by_its_class() -> None:
+    time = load_target("ascend910b1").estimate("nonzero", [TensorType(F32, (8,))], {"count": sym("n")}, {"n": 8})
+    assert time.us > 0
+    assert time.model == OP_MODEL_VERSION
+
+
+def test_a_size_that_is_not_given_is_asked_for() -> None:
+    with pytest.raises(Refusal, match="no size for 'n'"):
+        load_target("ascend910b1").estimate("nonzero", [TensorType(F32, (8,))], {"count": sym("n")}, {})
 
 
 def test_operands_that_do_not_fit_are_refused() -> None:

@@ -1,0 +1,126 @@
+"""Operators that address by index, sort, choose, and route tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, log
+
+from moec.targets.ascend.opmodel.elementwise import LANES
+from moec.targets.ascend.opmodel.rows import PER_ELEMENT
+from moec.targets.ascend.opmodel.tensor import Tensor
+from moec.targets.ascend.opmodel.work import Work
+
+ROW_FETCH = 300.0
+"""Cycles a gathered row waits for device memory: a copy's latency of 193 to 206 cycles (mskpp) and the scalar read of
+its index; a profiled gather of 2 KiB rows takes 417 in all."""
+
+ELEMENT_FETCH = 12.0
+"""Cycles an element that is gathered on its own takes: a scalar read of device memory, 16 words a line (mskpp)."""
+
+SORT32, MERGE = 0.5, 0.5
+"""Cycles an element: Sort32 and one pass of MrgSort take 16 for 32 (mskpp, CANN vector throughput summary)."""
+
+SPREAD_SORT = 4096
+"""Elements that one core sorts at a time."""
+
+
+def gather(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """Rows (or single elements) of the first operand at the places that the others name."""
+    result = max(outs, key=lambda t: t.numel) if outs else ins[-1]
+    index = next((t for t in ins[1:] if t.dtype in ("i64", "i32", "u32") and t.numel > 0), Tensor((1,), "i32"))
+    rows = max(1, min(index.numel, result.numel))
+    row = result.numel / rows
+    cost = ROW_FETCH if row * result.itemsize >= 32 else ELEMENT_FETCH
+    extra = sum(t.bytes for t in ins[1:])
+    return Work(
+        "gather", result.bytes + extra, result.bytes, cold=result.bytes if ins[0].bytes > (64 << 20) else 0,
+        issue=cost * rows, units=rows, operands=max(1, len(ins)),
+    )  # fmt: skip
+
+
+def scatter(ins: Sequence[Tensor], outs: Sequence[Tensor], accumulates: bool = True) -> Work:
+    """Updates at places that an operand names, into a copy of the first operand or into it."""
+    index = [t for t in ins if t.dtype in ("i64", "i32")]
+    floats = [t for t in ins if t.dtype not in ("i64", "i32")] or list(ins)
+    update = min(floats, key=lambda t: t.numel) if len(floats) > 1 else floats[0]
+    rows = max((t.numel for t in index), default=update.rows)
+    rows = max(1, min(rows, update.numel))
+    row = update.bytes / rows
+    cost = ROW_FETCH if row >= 32 else ELEMENT_FETCH * 4
+    into = sum(t.bytes for t in outs)
+    return Work(
+        "scatter", update.bytes * (2 if accumulates else 1) + sum(t.bytes for t in index), max(into, update.bytes),
+        cold=into if into > (64 << 20) else 0, issue=cost * rows, units=rows, operands=max(1, len(ins)), single=2000.0,
+    )  # fmt: skip
+
+
+def sort_cycles(rows: float, length: float) -> float:
+    """Vector cycles of sorting ``rows`` rows of ``length`` keys: blocks of 32, then merges of four at a time."""
+    if length <= 1:
+        return 0.0
+    passes = ceil(log(max(1.0, length / 32)) / log(4)) if length > 32 else 0
+    return rows * (ceil(length / 32) * 32 * (SORT32 + MERGE * passes) + 30.0)
+
+
+def sort(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """A sort with indices along the last dimension; one row uses one core up to ``SPREAD_SORT`` keys."""
+    source = max(ins, key=lambda t: t.numel) if ins else Tensor(())
+    wide = 4.0 if source.dtype in ("i64", "f64", "i32") else 1.0
+    cycles = sort_cycles(source.rows, source.last) * wide + 6 * source.numel / LANES
+    pieces = max(1, source.rows * ceil(source.last / SPREAD_SORT))
+    merge = MERGE * source.last * wide if source.last > SPREAD_SORT else 0.0
+    return Work(
+        "sort", source.bytes, sum(t.bytes for t in outs) or 2 * source.bytes, vector=cycles, units=pieces,
+        single=merge, operands=2,
+    )  # fmt: skip
+
+
+def topk(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """The k largest of each row: sorted in blocks, the best of which are merged."""
+    source = max(ins, key=lambda t: t.numel) if ins else Tensor(())
+    cycles = sort_cycles(source.rows, source.last) + 8 * source.numel / LANES + 60.0 * source.rows
+    return Work(
+        "topk", source.bytes, sum(t.bytes for t in outs), vector=cycles,
+        units=max(1, source.rows * ceil(source.last / SPREAD_SORT)), operands=2,
+    )  # fmt: skip
+
+
+def gating(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """Scores of each token's experts, the k best of them, renormalised."""
+    logits = max(ins, key=lambda t: t.numel) if ins else Tensor(())
+    tokens, experts = logits.rows, logits.last
+    scores = (PER_ELEMENT["softmax"] + 4) * tokens * ceil(experts / LANES)
+    cycles = scores + sort_cycles(tokens, experts) + 150.0 * tokens
+    return Work(
+        "gating", sum(t.bytes for t in ins), sum(t.bytes for t in outs), vector=cycles, units=max(1, tokens),
+        operands=max(1, len(ins)),
+    )  # fmt: skip
+
+
+def permute(ins: Sequence[Tensor], outs: Sequence[Tensor], sorts: bool = True) -> Work:
+    """Rows sorted by expert: the keys are sorted, then each row is read and written to its places."""
+    source = max(ins, key=lambda t: t.numel)
+    result = max(outs, key=lambda t: t.numel) if outs else source
+    keys = max((t.numel for t in ins if t.dtype in ("i32", "i64")), default=result.rows)
+    row_copies = source.rows + result.rows
+    small = sum(t.bytes for t in (*ins, *outs) if t is not source and t is not result)
+    cycles = sort_cycles(ceil(keys / SPREAD_SORT), min(keys, SPREAD_SORT)) * 2 if sorts else 0.0
+    return Work(
+        "permute", source.bytes + small, result.bytes + small, vector=cycles, issue=0.35 * ROW_FETCH * row_copies,
+        single=(MERGE * keys if keys > SPREAD_SORT else 0.0) + 4000.0 if sorts else 0.0, units=max(1, result.rows),
+        operands=len(ins),
+    )  # fmt: skip
+
+
+def unpermute(ins: Sequence[Tensor], outs: Sequence[Tensor], weighted: bool = True) -> Work:
+    """Each token's expert rows, times their weights, summed; or the gradient: rows out, weights' dot products."""
+    tensors = [*ins, *outs]
+    big = max(tensors, key=lambda t: t.numel)
+    floats = [t for t in tensors if t.dtype not in ("i32", "i64")]
+    casts = 2 if big.is_float16 else 0
+    cycles = (3.0 + casts + (2.0 if weighted else 0.0)) * big.numel / LANES
+    rows = sum(t.rows for t in floats if 4 * t.numel >= big.numel / 4 and t.last == big.last)
+    return Work(
+        "permute", sum(t.bytes for t in ins), sum(t.bytes for t in outs), vector=cycles,
+        issue=0.35 * ROW_FETCH * rows, units=max(1, big.rows), operands=len(ins),
+    )  # fmt: skip

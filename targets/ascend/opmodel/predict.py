@@ -1,0 +1,117 @@
+"""From a description of an operator's work to microseconds: launch, start, and pipes that hide one another in part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from moec.targets.ascend.opmodel.chip import Chip
+from moec.targets.ascend.opmodel.constants import OP_MODEL_VERSION, Constants, constants
+from moec.targets.ascend.opmodel.cube import gemm_time
+from moec.targets.ascend.opmodel.work import Work
+
+BLOCK_BYTES = 4096
+"""Bytes of the largest operand that the vendor's vector kernels give a core at least (profiled rows: 4096 f32 on 4
+cores, 1024 on 1)."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Microseconds of one launch. ``busy``: of each limit on the busiest core; ``bound``: the longest of them, or
+    ``launch``. ``floor_us``: no kernel that moves the work's bytes is faster.
+    """
+
+    us: float
+    launch_us: float
+    floor_us: float
+    bound: str
+    blocks: int
+    core: str
+    busy: Mapping[str, float]
+    model: str = OP_MODEL_VERSION
+
+
+def cold_share(moved: float, chip: Chip, c: Constants) -> float:
+    """The part of ``moved`` bytes that L2 does not hold: none up to ``resident`` of its size, all from ``evicted``."""
+    return min(1.0, max(0.0, (moved / chip.l2_bytes - c.resident) / (c.evicted - c.resident)))
+
+
+def floor_us(work: Work, chip: Chip) -> float:
+    """max(FLOP / peak, bytes certain to come from HBM / its peak, all bytes / L2's peak)."""
+    cube = sum(g.flops / (2 * chip.macs(g.dtype) * chip.aic * chip.mhz) for g in work.gemms)
+    return max(cube, work.cold / chip.hbm_peak * 1e6, work.moved / chip.l2_peak * 1e6)
+
+
+def default_blocks(work: Work, chip: Chip) -> int:
+    """Cores that a kernel of the vendor's would use where a row does not say."""
+    if work.cube:
+        return chip.aic
+    wanted = ceil(max(work.reads, work.writes) / BLOCK_BYTES)
+    return max(1, min(chip.aiv, wanted, work.units))
+
+
+def predict(work: Work, chip: Chip, blocks: int | None = None, c: Constants | None = None) -> Prediction:
+    """The time of ``work`` on ``blocks`` cores (vector cores; cube cores of a matrix kernel)."""
+    c = c or constants()
+    return _cube(work, chip, blocks, c) if work.cube else _vector(work, chip, blocks, c)
+
+
+def _memory_us(cold: float, warm: float, chip: Chip, cores: int, rate: float, c: Constants) -> tuple[float, float]:
+    """Microseconds of bytes from HBM and from L2 on ``cores`` cores; each core has a rate, all share the pools."""
+    hbm = min(chip.hbm_rate * c.hbm_share / 1e6, cores * chip.core_hbm * chip.mhz)
+    l2 = min(cores * rate * chip.mhz, chip.l2_peak / 1e6)
+    return cold / hbm, warm / l2
+
+
+def _vector(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Prediction:
+    cores = max(1, blocks or default_blocks(work, chip))
+    used = max(1, min(cores, chip.aiv, work.units))
+    warm = max(0.0, work.moved - work.cold)
+    missed = warm * cold_share(warm, chip, c)
+    hbm, l2 = _memory_us(work.cold + missed, warm - missed, chip, used, c.l2_vector, c)
+    memory = hbm + l2
+    share = used * ceil(work.units / used) / work.units if work.units < 8 * used else 1.0
+    vector = c.vector_slack * work.vector * share / used / chip.mhz
+    issue = c.issue_slack * work.issue * share / used / chip.mhz
+    single = work.single / chip.mhz
+    longest = max(memory, vector, issue)
+    core = longest + c.exposed_vector * (memory + vector + issue - longest) + single
+    start = c.start + c.start_core * (cores - 1) + c.operand * work.operands
+    launch = c.launch + c.launch_core * (cores - 1)
+    floor = floor_us(work, chip)
+    us = launch + max(start + core, floor)
+    busy = {"HBM": hbm, "L2": l2, "V": vector, "S": issue + single}
+    return Prediction(us, launch, floor, _bound(busy, launch + start, us), cores, "aiv", busy)
+
+
+def _cube(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Prediction:
+    cores = max(1, blocks or default_blocks(work, chip))
+    used = min(cores, chip.aic)
+    times = [gemm_time(g, chip, used, c) for g in work.gemms]
+    cube, load = sum(t.cube for t in times), sum(t.load for t in times)
+    missed = work.cold + (work.moved - work.cold) * cold_share(work.moved - work.cold, chip, c)
+    hbm, _ = _memory_us(missed, 0.0, chip, used, c.l2_cube, c)
+    per_pair = chip.aiv // chip.aic
+    vector = c.vector_slack * work.vector / (used * per_pair) / chip.mhz
+    if work.mixed:
+        store = work.fixpipe / used / 122.0 / chip.mhz
+        load = min(load, cube)
+    else:
+        store = sum(t.store for t in times)
+    parts = {"M": cube, "MTE2": load + hbm, "FIX": store, "V": vector}
+    longest = max(parts.values())
+    exposed = c.exposed_mixed if work.mixed else c.exposed_cube
+    core = longest + exposed * (sum(parts.values()) - longest)
+    start = c.start_mixed if work.mixed else c.start_cube
+    launch = c.launch + c.launch_core * (cores - 1)
+    floor = floor_us(work, chip)
+    us = launch + max(start + core, floor)
+    busy = {"M": cube, "MTE2": load, "HBM": hbm, "FIX": store, "V": vector}
+    return Prediction(us, launch, floor, _bound(busy, launch + start, us), cores, "mix" if work.mixed else "aic", busy)
+
+
+def _bound(busy: Mapping[str, float], fixed: float, us: float) -> str:
+    if fixed >= us - fixed:
+        return "launch"
+    return max(busy, key=lambda k: (busy[k], k))

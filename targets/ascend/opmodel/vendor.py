@@ -1,0 +1,88 @@
+"""The vendor's operator names, as profiles and operator tables have them, and what each does (``data/vendor_ops.csv``)."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+
+from moec.targets.ascend.opmodel import attention, index, moves, products, rows
+from moec.targets.ascend.opmodel.elementwise import PASSES, elementwise, foreach, optimizer
+from moec.targets.ascend.opmodel.tensor import Tensor
+from moec.targets.ascend.opmodel.work import Work
+
+FILE = Path(__file__).parents[1] / "data" / "vendor_ops.csv"
+
+Describe = Callable[[Sequence[Tensor], Sequence[Tensor]], Work]
+
+FAMILIES: dict[str, Callable[[str], Describe]] = {
+    "elementwise": lambda kind: partial(elementwise, kind),
+    "optimizer": lambda kind: partial(optimizer, kind),
+    "rows": lambda kind: partial(rows.over_rows, kind),
+    "gated": lambda kind: partial(rows.gated, kind),
+    "rotary": lambda kind: partial(rows.rotary, kind),
+    "reduce": lambda kind: partial(rows.reduce, kind=kind),
+    "fill": lambda kind: moves.fill,
+    "copy": lambda kind: moves.copy,
+    "strided": lambda kind: moves.strided,
+    "transpose": lambda kind: moves.transpose,
+    "relayout": lambda kind: moves.relayout,
+    "broadcast": lambda kind: moves.broadcast,
+    "gather": lambda kind: index.gather,
+    "scatter": lambda kind: index.scatter,
+    "sort": lambda kind: index.sort,
+    "topk": lambda kind: index.topk,
+    "gating": lambda kind: index.gating,
+    "permute": lambda kind: index.permute,
+    "unpermute": lambda kind: partial(index.unpermute, weighted=kind == "weighted"),
+    "matmul": lambda kind: products.matmul,
+    "grouped_matmul": lambda kind: products.grouped_matmul,
+    "convolution": lambda kind: partial(products.convolution, kind=kind),
+    "attention": lambda kind: attention.forward if kind == "forward" else attention.backward,
+}
+"""How operators of a family are described, given the family's variant."""
+
+
+@lru_cache(maxsize=1)
+def table() -> dict[str, Describe]:
+    """Every known operator name in lower case."""
+    found: dict[str, Describe] = {}
+    with FILE.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            describe_one = FAMILIES[row["family"]](row["kind"])
+            found |= {name.lower(): describe_one for name in row["names"].split()}
+    return found
+
+
+def describe(op: str, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """The work of one row: an operator of the vendor's by name, an unknown one by its bytes. ValueError where its
+    shapes make no sense for its name.
+    """
+    found = lookup(op)
+    return unknown(ins, outs) if found is None else found(ins, outs)
+
+
+@lru_cache(maxsize=4096)
+def lookup(op: str) -> Describe | None:
+    """How to describe ``op``: by its name, or that without prefix, version and fusion suffix; None if unknown."""
+    name = op.strip().lower()
+    bare = re.sub(r"^(aclnn|npu_|inplace)", "", name)
+    if bare.startswith("foreach"):
+        return partial(foreach, _foreach_kind(bare))
+    known = table()
+    for key in (name, bare, re.sub(r"(v\d+|d)$", "", bare), re.split(r"[+(/ _]", bare)[0]):
+        if key in known:
+            return known[key]
+    return None
+
+
+def _foreach_kind(name: str) -> str:
+    inner = re.sub(r"(list|scalar|tensor|inplace|v2)+$", "", name.removeprefix("foreach"))
+    return inner if inner in PASSES else {"norm": "square", "addcdiv": "div", "addcmul": "mul"}.get(inner, "add")
+
+
+def unknown(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """An operator nobody described: its bytes once, and a handful of vector instructions an element."""
+    return elementwise("other", ins, outs, flat_is_cold=False, name="unknown")

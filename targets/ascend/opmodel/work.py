@@ -1,0 +1,66 @@
+"""What one operator must do, independent of how fast a chip does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """``batch`` products [m, k] x [k, n]. ``a_row`` and ``b_row``: bytes of a stored row of each side, which set how
+    well it is read (0: stored in fractals); ``out_itemsize``: bytes of a result element.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    dtype: str = "bf16"
+    a_row: float = 0
+    b_row: float = 0
+    out_itemsize: float = 2
+
+    @property
+    def flops(self) -> int:
+        """2 per multiply and add."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
+class Work:
+    """An operator as quantities, each summed over all cores.
+
+    ``reads`` and ``writes``: bytes of device memory; ``cold`` of them are certain to be in HBM (optimizer state, main
+    gradients), the rest may have stayed in L2. ``vector``: vector unit cycles; ``issue``: cycles in which a core does
+    nothing but start copies or run scalar code. ``single``: cycles that only one core can do. ``units``: independent
+    pieces, so that no more cores are used. ``operands``: tensors that each core must be set up for. ``fixpipe``: bytes
+    that the cube stores beyond its products' results. ``mixed``: cube and vector cores work together.
+    """
+
+    kind: str
+    reads: int = 0
+    writes: int = 0
+    cold: int = 0
+    vector: float = 0.0
+    issue: float = 0.0
+    single: float = 0.0
+    units: int = 1 << 40
+    operands: int = 1
+    gemms: tuple[Gemm, ...] = field(default=())
+    fixpipe: float = 0.0
+    mixed: bool = False
+
+    @property
+    def cube(self) -> bool:
+        """Whether cube cores take part."""
+        return bool(self.gemms)
+
+    @property
+    def flops(self) -> int:
+        """Of the cube."""
+        return sum(g.flops for g in self.gemms)
+
+    @property
+    def moved(self) -> int:
+        """Bytes in and out."""
+        return self.reads + self.writes
