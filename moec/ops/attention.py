@@ -193,7 +193,7 @@ class AttentionLSE:
         if dlse is not None:
             raise NoGradient("the logarithm of the scores' sum is kept for the gradient only and has none itself")
         if t.wanted(3):
-            raise NoGradient("an attention mask gets no gradient: add a learned bias to the scores before the softmax")
+            raise NoGradient("the mask of an attention gets none: say what else to differentiate for (wrt)")
         y, lse = node.results
         dq, dk, dv, dsinks, dq_rope, dk_rope = t.attention_grad(
             *node.operands[:3], y, lse, dy, *node.operands[3:], **node.attrs

@@ -11,6 +11,7 @@ from moec.ir.types import F32, DType
 from moec.ops.attention import ATTENTION, attention_scores, check_attention, repeated
 from moec.ops.registry import Types, op
 from moec.ops.shapes import known
+from moec.ops.tape import no_grad
 
 Array = np.ndarray
 
@@ -31,7 +32,7 @@ class AttentionGrad:
     """
 
     cost = "composite"
-    nondiff = "a gradient; second derivatives are not offered"
+    grad = no_grad("second derivatives are not offered")
 
     @staticmethod
     def dtype(types: Types, attrs: dict[str, Any]) -> list[DType]:

@@ -14,9 +14,10 @@ from moec.ops.experts import ACTIVATION, CHOICES, activate, gate_and_up, groups_
 from moec.ops.registry import Types, op
 from moec.ops.routing import check_choices
 from moec.ops.shapes import known
+from moec.ops.tape import no_grad
 
 Array = np.ndarray
-SECOND = "a gradient; second derivatives are not offered"
+SECOND = no_grad("second derivatives are not offered")
 
 
 def _gelu_slope(x: Array) -> Array:
@@ -62,7 +63,7 @@ class SwiGLUGrad:
 
     dtype = "h"
     cost = "vector"
-    nondiff = SECOND
+    grad = SECOND
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
@@ -107,7 +108,7 @@ class GroupedMatMulDW:
     dtype = _to_or(0)
     cost = "cube"
     host_operands = ("counts",)
-    nondiff = SECOND
+    grad = SECOND
 
     @staticmethod
     def ref(dy: Array, rows: Array, counts: Array, *, to: DType | None = None) -> Array:
@@ -126,7 +127,7 @@ class SegmentSum:
     dtype = _to_or(0)
     cost = "vector"
     host_operands = ("counts",)
-    nondiff = SECOND
+    grad = SECOND
 
     @staticmethod
     def ref(x: Array, counts: Array, *, to: DType | None = None) -> Array:
@@ -145,7 +146,7 @@ class UnpermuteGrad:
     """
 
     cost = "vector"
-    nondiff = SECOND
+    grad = SECOND
 
     @staticmethod
     def dtype(types: Types, attrs: dict[str, Any]) -> list[DType]:

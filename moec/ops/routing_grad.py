@@ -12,6 +12,7 @@ from moec.ops.reduce import softmax
 from moec.ops.registry import Types, op
 from moec.ops.routing import ROUTING, check_routing, rounded
 from moec.ops.shapes import known
+from moec.ops.tape import no_grad
 
 Array = np.ndarray
 
@@ -36,7 +37,7 @@ class GatingGrad:
 
     dtype = "logits"
     cost = "vector"
-    nondiff = "a gradient; second derivatives are not offered"
+    grad = no_grad("second derivatives are not offered")
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:

@@ -38,7 +38,7 @@ class RecoverAttention(Pass):
         masks = Masks(module)
         join_slices(module, masks, result)
         for graph in module.functions.values():
-            for node in [n for n in graph if n.op in ("softmax", "attention")]:
+            for node in [n for n in graph if n.op == "softmax" or (n.op == "attention" and len(n.operands) < 6)]:
                 if node.graph is graph:
                     recover(node, graph, module, masks, result)
         return result

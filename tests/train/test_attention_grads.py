@@ -113,7 +113,7 @@ def test_what_has_no_gradient_is_said() -> None:
     from moec.ops.tape import NoGradient
 
     given = attention_operands(np.random.default_rng(0), mask="add")
-    with pytest.raises(NoGradient, match="mask gets no gradient"):
+    with pytest.raises(NoGradient, match="mask of an attention gets none"):
         gradient_module("attention_lse", given, PLAIN)
     with pytest.raises(NoGradient, match="differentiated as attention_lse"):
         gradient_module("attention", attention_operands(np.random.default_rng(0)), PLAIN)
