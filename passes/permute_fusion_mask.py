@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from moec.ir.data import ArrayData
 from moec.ir.graph import Graph, Module, Node, Value, merged_origin
 from moec.ir.symbol import Dim, Expr, substitute, symbols_of
 from moec.ir.types import I64
@@ -42,7 +45,8 @@ def _replace(node: Node, experts: Value, graph: Graph, module: Module, result: R
     b = Builder(graph, node, origin)
     flat = b.reshape(experts if experts.type.dtype is I64 else b.cast(experts, to=I64), shape=(tokens * k,))
     order = b.argsort(flat, axis=0, descending=False)
-    token = order if k == 1 else b.div(order, b.expand(_number(b, int(k)), shape=(1,)))  # type: ignore[call-overload]
+    assert isinstance(k, int)
+    token = order if k == 1 else b.div(order, b.constant(value=ArrayData(np.array(k, np.int64), I64)))
     rows = [b.reshape(v, shape=(1, tokens * k)) for v in (b.gather(flat, order, axis=0), token)]
     both = b.concat(*rows, axis=0)
     both.name = node.result.name
@@ -51,15 +55,6 @@ def _replace(node: Node, experts: Value, graph: Graph, module: Module, result: R
     if isinstance(count, Expr):
         _substitute(module, {str(count): tokens * k})
     result.apply(NAME, origin, graph)
-
-
-def _number(b: Builder, k: int) -> Value:
-    import numpy as np
-
-    from moec.ir.data import ArrayData
-
-    made: Value = b.constant(value=ArrayData(np.array(k, np.int64), I64))
-    return made
 
 
 def _choices(node: Node) -> Value | str:

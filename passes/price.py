@@ -23,11 +23,14 @@ from moec.passes.rule_pass import RulePass, run_rules, witness_prover
 from moec.rewrite.engine import Prover
 from moec.rewrite.match import Match
 from moec.rewrite.prove import module_of
-from moec.rewrite.term import NoMatch
+from moec.rewrite.term import NoMatch, Term
 from moec.target import KernelTime
 
 FREE = ("constant", "weight", "save")
 """Ops that move and compute nothing, besides views."""
+
+COPIES = ("concat", "expand", "pad")
+"""Copies that a rewrite of all their readers takes away."""
 
 SPELT_ROW_WISE = ("rms_norm", "layer_norm", "softmax", "log_softmax")
 """Ops that are spelt row-wise before they are fused."""
@@ -59,16 +62,25 @@ def dying(nodes: Sequence[Node], replaced: Sequence[Value]) -> list[Node]:
     return [n for n in nodes if n in dead]
 
 
-def slower(before: Sequence[Node], after: Sequence[Node], context: Context) -> str:
-    """Why ``after`` must not take the place of ``before``, with both prices; the empty string where it may."""
+def slower(before: Sequence[Node], after: Sequence[Node], context: Context, credit: float = 0.0) -> str:
+    """Why ``after`` must not take the place of ``before``, with both prices; the empty string where it may.
+
+    ``credit``: microseconds that go away besides.
+    """
     old, new = price(before, context), price(after, context)
-    if old is None or new is None or new <= old:
+    if old is None or new is None or new <= old + credit:
         return ""
+    old += credit
     return f"on {context.target.name} it would take {new:.1f} us, and takes {old:.1f} us as it is"
 
 
 class PriceProver:
-    """A prover for the engine that refuses matches whose after side takes longer, then asks ``then``."""
+    """A prover for the engine that refuses matches whose after side takes longer, then asks ``then``.
+
+    What the match replaces counts as far as it goes away: a copy that others read too (``COPIES``) counts by its share
+    of readers, since those are rewritten the same way. A concatenation that only slices of its parts will read is not
+    made, and neither are the slices.
+    """
 
     def __init__(self, context: Context, then: Prover | None = None):
         self.context, self.then = context, then
@@ -76,20 +88,45 @@ class PriceProver:
 
     def __call__(self, match: Match) -> str:
         if self.context.target is not None:
-            before = dying(match.nodes, match.outputs)
+            gone = dying(match.nodes, match.outputs)
+            kept = [n for n in match.nodes if n not in gone and n.op in COPIES]
+            cuts = [_cuts(v, t) for v, t in zip(match.outputs, match.instance.after, strict=True)]
             key = (
                 match.rule.name,
                 tuple((n, v.type) for n, v in match.operands.items()),
                 tuple(sorted((k, str(v)) for k, v in match.attrs.items())),
-                tuple(n in before for n in match.nodes),
+                tuple((n in gone, sum(len(v.uses) for v in n.results) if n in kept else 0) for n in match.nodes),
+                tuple(map(len, cuts)),
             )
             if key not in self.known:
-                types = {name: v.type for name, v in match.operands.items()}
-                after: Module = module_of(match.instance.after, types)
-                self.known[key] = slower(before, list(after.main), self.context)
+                self.known[key] = self._slower(match, gone, kept, cuts)
             if reason := self.known[key]:
                 raise NoMatch(reason)
         return self.then(match) if self.then is not None else ""
+
+    def _slower(self, match: Match, gone: list[Node], kept: list[Node], cuts: list[list[Node]]) -> str:
+        after = module_of(match.instance.after, {name: v.type for name, v in match.operands.items()}).main
+        unmade = {v.producer for v, found in zip(after.outputs, cuts, strict=True) if found}
+        before = [*gone, *(n for found in cuts for n in found)]
+        credit = sum((price([n], self.context) or 0.0) / len(n.result.uses) for n in kept)
+        return slower(before, [n for n in after if n not in unmade], self.context, credit)
+
+
+def _cuts(value: Value, term: Term) -> list[Node]:
+    """The readers of ``value`` where all of them cut out parts of the concatenation that ``term`` makes of it."""
+    apply = term.apply
+    if apply is None or apply.op != "concat":
+        return []
+    axis = apply.attrs["axis"]
+    at: Dim = 0
+    parts: list[tuple[Dim, Dim]] = []
+    for part in apply.operands:
+        assert part is not None
+        parts.append((at, at + part.shape[axis]))
+        at = parts[-1][1]
+    found = list(value.uses)
+    ok = all(n.op == "slice" and n.attrs["axis"] == axis and n.attrs["step"] == 1 for n in found)
+    return found if ok and all((n.attrs["start"], n.attrs["stop"]) in parts for n in found) else []
 
 
 @dataclass(frozen=True)
