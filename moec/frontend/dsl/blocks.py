@@ -38,7 +38,7 @@ def run_for(statement: t.For, scope: Scope, later: Sequence[t.Statement]) -> Non
         for number, inner in enumerate(statement.body):
             if not scope.counted(inner.at):
                 break
-            if isinstance(inner, t.Output | t.Return | t.Fn | t.Input | t.Weight | t.Dim | t.Group):
+            if isinstance(inner, t.Output | t.Return | t.Fn | t.Use | t.Input | t.Weight | t.Dim | t.Group):
                 word = "fn" if isinstance(inner, t.Fn) else type(inner).__name__.lower()
                 scope.wrong(inner.at, f"'{word}' stands inside a loop", "put it outside; only results are repeated")
             else:

@@ -51,6 +51,9 @@ class TreeBuilder(Transformer_NonRecursive):
     def start(self, meta: Any, children: list[Any]) -> Any:
         return children[0]
 
+    def use(self, meta: Any, c: list[Any]) -> t.Use:
+        return t.Use(span(c[0]), tuple(map(_name, c[1:])))
+
     def dim(self, meta: Any, c: list[Any]) -> t.Dim:
         return t.Dim(span(c[1]), str(c[1]), c[3], c[4], c[5])
 

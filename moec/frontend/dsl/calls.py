@@ -15,6 +15,7 @@ from moec.frontend.dsl.builtins import call_builtin_function
 from moec.frontend.dsl.expr import EVALUATE, argument, as_tensor, emit, tensor_or_number
 from moec.frontend.dsl.functions import Arguments, call_function
 from moec.frontend.dsl.layers import call_layer
+from moec.frontend.dsl.library import in_library
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import Scope
 from moec.frontend.dsl.values import BUILTINS, UNKNOWN, Item, Record, counted, kind_of
@@ -27,14 +28,16 @@ from moec.ops.signature import MISSING
 
 def call(expr: t.Call, scope: Scope) -> Item:
     """The result, or results, of a call; every problem with its arguments is reported."""
-    program = scope.program
-    if expr.fn not in OPS and expr.fn not in program.functions and expr.fn not in BUILTINS:
-        known = [*OPS, *program.functions, *BUILTINS]
+    functions = scope.unit.functions
+    if expr.fn not in OPS and expr.fn not in functions and expr.fn not in BUILTINS:
+        known = [*OPS, *functions, *BUILTINS]
         arguments(expr, scope)
-        return scope.wrong(expr.at, f"unknown op or function '{expr.fn}'", suggest(expr.fn, known))
+        return scope.wrong(
+            expr.at, f"unknown op or function '{expr.fn}'", in_library(expr.fn) or suggest(expr.fn, known)
+        )
     given = arguments(expr, scope)
-    if expr.fn in program.functions:
-        fn = program.functions[expr.fn]
+    if expr.fn in functions:
+        fn = functions[expr.fn]
         return call_function(fn, expr, given, scope) if fn.stored is None else call_layer(fn, expr, given, scope)
     if expr.instances:
         return scope.wrong(expr.at, f"'{expr.fn}' is no layer, so there are no several of it", f"write {expr.fn}(...)")
@@ -80,6 +83,7 @@ _OTHERWISE = {
     "call": "call the function by its name",
     "host": "write a block: host { statements }",
     "bind_size": "write NAME = size(TENSOR, at_most = DIMENSION)",
+    "device_size": "write NAME = size(to_host(TENSOR), at_most = DIMENSION); the sync-removal pass takes out the read",
     "fused": "write the function; the fuse-vector pass makes kernels",
 }
 """Ops that stand for parts of the program rather than computations have forms of their own."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from moec.diagnostics import suggest
 from moec.frontend.dsl import tree as t
+from moec.frontend.dsl.library import in_library
 from moec.frontend.dsl.literal import scalar
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import MAX_DEPTH, Scope, article
@@ -126,9 +127,11 @@ def _name(expr: t.Name, scope: Scope) -> Item:
     if found is None:
         if expr.text in DTYPES:
             return DTYPES[expr.text]
-        if expr.text in OPS or expr.text in scope.program.functions:
+        if expr.text in OPS or expr.text in scope.unit.functions:
             return scope.wrong(expr.at, f"'{expr.text}' is a function", f"call it: {expr.text}(...)")
-        return scope.wrong(expr.at, f"unknown name '{expr.text}'", suggest(expr.text, scope.visible()))
+        return scope.wrong(
+            expr.at, f"unknown name '{expr.text}'", in_library(expr.text) or suggest(expr.text, scope.visible())
+        )
     found.read = True
     if isinstance(found.item, Value) and expr.text not in scope.names:
         type_ = scope.program.spelling.declared.get(found.item, str(found.item.type))

@@ -26,7 +26,7 @@ _CLOSES = set(_OPENS.values())
 _TIGHT = {"SUM", "PRODUCT", "POWER"}
 _ENDS_OPERAND = {"NAME", "INT", "FLOAT", "STRING", "CONSTANT", "ELLIPSIS", *_CLOSES}
 _DECLARES = ("weight", "input")
-_LISTS = (*_DECLARES, "output")
+_LISTS = (*_DECLARES, "output", "use")
 
 
 @dataclass

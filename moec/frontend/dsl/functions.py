@@ -49,10 +49,10 @@ def call_function(fn: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> Ite
 def placed_arguments(fn: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> dict[str, Item] | None:
     """Each parameter's argument; None where they do not fit the parameters or are not all known."""
     program = scope.program
-    program.called[fn.name] = None
+    program.called[fn.key] = None
     problems = len(program.report.problems)
-    if fn.name in program.active:
-        path = " -> ".join([*program.active[program.active.index(fn.name) :], fn.name])
+    if fn.key in program.active:
+        path = " -> ".join([*program.active[program.active.index(fn.key) :], fn.name])
         scope.wrong(
             expr.at, f"{fn.word} '{fn.name}' calls itself ({path})", "recursion has no end here; write the steps out"
         )
@@ -73,7 +73,7 @@ def placed_arguments(fn: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> 
 def instance(fn: t.Fn, expr: t.Call, items: dict[str, Item], scope: Scope) -> Instance | None:
     """What the function became for these arguments; None where it could not be made (which has been reported)."""
     program = scope.program
-    key = (fn.name, tuple(_key(i) for i in items.values()))
+    key = (fn.key, tuple(_key(i) for i in items.values()))
     if key not in program.instances:
         program.instances[key] = _instance(fn, expr, items, scope)
     return program.instances[key]
@@ -136,12 +136,13 @@ def _instance(fn: t.Fn, expr: t.Call, items: dict[str, Item], scope: Scope) -> I
     problems = len(program.report.problems)
     graph = Graph(unique_name(fn.name, program.module.functions))
     called = f", called on line {expr.at.line}" if expr.at != fn.at else ""
-    inner = Scope(program, graph, scope.file, f" (in {fn.name}{called})", fn.word)
+    home = program.library if fn.library else scope.file
+    inner = Scope(program, graph, home, f" (in {fn.name}{called})", fn.word)
     _bind(fn, expr, items, inner, scope)
     if len(program.report.problems) > problems:
         return None
     program.module.add(graph)
-    program.active.append(fn.name)
+    program.active.append(fn.key)
     program.depth += 2
     try:
         whole = run_body(fn, inner)

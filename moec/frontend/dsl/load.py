@@ -16,6 +16,7 @@ from moec.frontend.dsl.report import Report, Span, place
 from moec.frontend.dsl.scope import Program, Scope
 from moec.frontend.dsl.statements import run_main, warn_unread
 from moec.frontend.dsl.uncalled import check_uncalled
+from moec.frontend.dsl.use import open_library, take_functions, warn_unused
 from moec.frontend.dsl.values import BUILTINS
 from moec.ir.graph import Graph, Module
 from moec.ops.places import misplaced
@@ -73,14 +74,17 @@ def read_moe_text(text: str, file: str = "<text>") -> Loaded:
     statements = parse(report)
     program = Program(report)
     main = Scope(program, program.module.add(Graph("main")))
-    _collect_functions(statements, program, main)
+    if any(isinstance(s, t.Use) for s in statements):
+        open_library(program)
+    _collect_functions(statements, main)
     program.reserved.update((s.name, None) for s in statements if isinstance(s, t.Dim | t.Group))
     run_main(statements, main)
     _check_places(program)
-    uncalled = [fn for name, fn in program.functions.items() if name not in program.called]
+    uncalled = [fn for fn in main.unit.functions.values() if fn.key not in program.called and not fn.library]
     unchecked = [fn for fn in uncalled if not check_uncalled(fn, main)]
     report.raise_if_wrong()
     warn_unread(main)
+    warn_unused(statements, main)
     for fn in uncalled:
         so = ", so nothing in it was checked" if fn in unchecked else ""
         report.warn(fn.at, f"{fn.word} '{fn.name}' is never called{so}", "call it or leave it out")
@@ -96,14 +100,20 @@ def _check_places(program: Program) -> None:
             "write to_host(...)" if what.endswith("on the device") else "do this in host { }, or write to_device(...)"
         )
         line = node.origin.sources[0].line
-        text = program.report.lines[line - 1]
+        report = program.report
+        if program.library is not None and node.origin.sources[0].file == program.library.unit.report.file:
+            report = program.library.unit.report
+        text = report.lines[line - 1]
         start = len(text) - len(text.lstrip())
-        program.report.wrong(Span(line, start + 1), what, "" if what.endswith("step") else todo)
+        report.wrong(Span(line, start + 1), what, "" if what.endswith("step") else todo)
 
 
-def _collect_functions(statements: Sequence[t.Statement], program: Program, main: Scope) -> None:
+def _collect_functions(statements: Sequence[t.Statement], main: Scope) -> None:
     """Take in the functions first, so that a call may stand before its function."""
+    functions = main.unit.functions
     for statement in statements:
+        if isinstance(statement, t.Use):
+            take_functions(statement, main)
         if not isinstance(statement, t.Fn):
             continue
         name, at = statement.name, statement.at
@@ -113,14 +123,12 @@ def _collect_functions(statements: Sequence[t.Statement], program: Program, main
                 f"'{name}' is {'what the file itself becomes' if name == 'main' else 'an op'}",
                 "choose another name",
             )
-        elif name in program.functions:
-            main.wrong(
-                at,
-                f"{program.functions[name].word} '{name}' is already defined on line {program.functions[name].at.line}",
-                "choose another name",
-            )
+        elif name in functions:
+            old = functions[name]
+            where = "taken from the library" if old.library else f"defined on line {old.at.line}"
+            main.wrong(at, f"{old.word} '{name}' is already {where}", "choose another name")
         else:
-            program.functions[name] = statement
+            functions[name] = statement
         names = [d.text for d in statement.dims] + [p.name for p in statement.params]
         for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
             main.wrong(

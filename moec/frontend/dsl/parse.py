@@ -99,7 +99,7 @@ def _broken(chunk: Chunk) -> t.Broken:
     """
     names: list[str] = []
     tokens = chunk.tokens
-    declares = tokens[0].type in ("INPUT", "WEIGHT", "DIM", "GROUP", "FN", "LAYER", "OUTPUT", "FOR", "HOST")
+    declares = tokens[0].type in ("USE", "INPUT", "WEIGHT", "DIM", "GROUP", "FN", "LAYER", "OUTPUT", "FOR", "HOST")
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         if token.type == "NAME" and (
             not declares

@@ -22,19 +22,22 @@ class Span(NamedTuple):
     end: int = 0
 
 
-def place(problem: Problem) -> tuple[int, int]:
-    """The key that sorts problems by where they stand in the text."""
-    return problem.where.line, problem.where.column
+def place(problem: Problem) -> tuple[str, int, int]:
+    """The key that sorts problems by where they stand in their text."""
+    return problem.where.file, problem.where.line, problem.where.column
 
 
 class Report:
-    """Problems and warnings of one source text, each said once, in the order found."""
+    """Problems and warnings of one source text, each said once, in the order found.
 
-    def __init__(self, text: str, file: str):
+    Those of a text that another one uses (``user``) are collected with that one's.
+    """
+
+    def __init__(self, text: str, file: str, user: Report | None = None):
         self.text, self.file = text, file
         self.lines = text.split("\n")
-        self.problems: dict[Problem, None] = {}
-        self.warnings: dict[Problem, None] = {}
+        self.problems: dict[Problem, None] = {} if user is None else user.problems
+        self.warnings: dict[Problem, None] = {} if user is None else user.warnings
 
     def _problem(self, at: Span, what: str, todo: str) -> Problem:
         line = self.lines[at.line - 1] if 0 < at.line <= len(self.lines) else ""

@@ -75,14 +75,24 @@ class Instance:
 
 
 @dataclass
+class Unit:
+    """A text whose statements are lowered, the file or its library: its report, and what it may call by name."""
+
+    report: Report
+    functions: dict[str, t.Fn] = field(default_factory=dict)
+
+
+@dataclass
 class Program:
     """What one file becomes, and what is known while it does."""
 
     report: Report
     module: Module = field(default_factory=Module)
     tune: dict[str, int] = field(default_factory=dict)
-    functions: dict[str, t.Fn] = field(default_factory=dict)
+    library: Scope | None = None
+    """The names of the library, where the file uses it."""
     called: dict[str, None] = field(default_factory=dict)
+    """The functions that are called, by their keys."""
     spelling: Spelling = field(default_factory=Spelling)
     instances: dict[object, Instance | None] = field(default_factory=dict)
     """Functions by name and types of arguments; None for one that could not be made."""
@@ -92,7 +102,7 @@ class Program:
     """The sizes and groups that the file declares anywhere."""
     statements: int = 0
     active: list[str] = field(default_factory=list)
-    """The functions being lowered now, outermost first."""
+    """The keys of the functions being lowered now, outermost first."""
     depth: int = 0
 
 
@@ -102,9 +112,16 @@ class Scope:
     """
 
     def __init__(
-        self, program: Program, graph: Graph, outer: Scope | None = None, caller: str = "", kind: str = "main"
+        self,
+        program: Program,
+        graph: Graph,
+        outer: Scope | None = None,
+        caller: str = "",
+        kind: str = "main",
+        unit: Unit | None = None,
     ):
         self.program, self.graph, self.outer, self.caller, self.kind = program, graph, outer, caller, kind
+        self.unit: Unit = unit or (Unit(program.report) if outer is None else outer.unit)
         self.names: dict[str, Binding] = {}
         self.weights: list[LayerWeight] = []
         """Of a layer: its own and those of the layers in it, in the order of the graph's inputs."""
@@ -116,11 +133,11 @@ class Scope:
 
     def wrong(self, at: Span, what: str, todo: str = "") -> Item:
         """Report a problem; the item that stands for the failed expression."""
-        self.program.report.wrong(at, what + self.caller, todo)
+        self.unit.report.wrong(at, what + self.caller, todo)
         return UNKNOWN
 
     def origin(self, at: Span, label: str) -> Origin:
-        return Origin((Source(self.program.report.file, at.line, label),))
+        return Origin((Source(self.unit.report.file, at.line, label),))
 
     def find(self, name: str) -> Binding | None:
         """The binding of a name; a function sees the sizes, constants and records of the file, not its tensors."""

@@ -14,7 +14,7 @@ from lark import Lark, Token
 
 from moec.frontend.dsl.report import Report, Span
 
-WORDS = ("dim", "group", "input", "weight", "output", "return", "fn", "layer", "for", "host")
+WORDS = ("use", "dim", "group", "input", "weight", "output", "return", "fn", "layer", "for", "host")
 """Words that begin a statement. A name may be spelt like one; ``weight = x`` assigns."""
 
 BLOCKS = ("FN", "LAYER", "FOR", "HOST")

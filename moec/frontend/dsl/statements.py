@@ -11,6 +11,7 @@ from moec.frontend.dsl.expr import evaluate, tensor_or_number
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import Scope
 from moec.frontend.dsl.types import resolve
+from moec.frontend.dsl.use import use
 from moec.frontend.dsl.values import UNKNOWN, Item, Record, Results, counted, kind_of
 from moec.ir.graph import Value
 from moec.ir.types import DTYPES
@@ -162,6 +163,7 @@ BLOCKS: dict[type, Callable[[Any, Scope, Sequence[t.Statement]], None]] = {}
 """How statements with a block are lowered; ``blocks.py``, which needs this module, fills it."""
 
 STATEMENTS: dict[type, Callable[[Any, Scope], None]] = {
+    t.Use: use,
     t.Dim: declare.dim,
     t.Group: declare.group,
     t.Input: declare.input_,
@@ -175,4 +177,4 @@ def warn_unread(scope: Scope) -> None:
     """Warn of names that nothing reads."""
     for name, binding in scope.names.items():
         if not binding.read and not name.startswith("_"):
-            scope.program.report.warn(binding.at, f"{binding.what} '{name}' is never used", "use it or leave it out")
+            scope.unit.report.warn(binding.at, f"{binding.what} '{name}' is never used", "use it or leave it out")

@@ -229,9 +229,18 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """``use linear, norm``: functions, layers and records of the library that the file takes."""
+
+    at: Span
+    names: tuple[Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Fn:
     """A function: dimension names that its calls bind, parameters, declared results (None where not), statements. A
     layer is one that has weights; ``stored`` begins their names in files of numbers, and is None for a function.
+    ``library`` tells one of the library from one of the file.
     """
 
     at: Span
@@ -241,6 +250,12 @@ class Fn:
     results: tuple[Type, ...] | None
     stored: str | None = None
     body: tuple[Statement, ...] = ()
+    library: bool = False
+
+    @property
+    def key(self) -> str:
+        """What tells it from all others that a file calls, those of its library included."""
+        return f"use {self.name}" if self.library else self.name
 
     @property
     def word(self) -> str:
@@ -267,4 +282,4 @@ class Host:
     body: tuple[Statement, ...] = ()
 
 
-Statement = Dim | Group | Input | Weight | Output | Assign | Return | Fn | For | Host | Broken
+Statement = Use | Dim | Group | Input | Weight | Output | Assign | Return | Fn | For | Host | Broken

@@ -30,9 +30,13 @@ def resolve(type_: t.Type, scope: Scope) -> TensorType | None:
 
 
 def note_spelling(type_: t.Type, value: Value, scope: Scope) -> None:
-    """Remember how a declared type and its dimensions are written, for messages."""
+    """Remember how a declared type and its dimensions are written, for messages; the library's words say less than
+    numbers.
+    """
+    if scope.unit.report is not scope.program.report:
+        return
     spelling = scope.program.spelling
-    text = " ".join(scope.program.report.source(type_.at).split())
+    text = " ".join(scope.unit.report.source(type_.at).split())
     spelling.declared[value] = text
     written = [w.strip() for w in text[text.index("[") + 1 : -1].split(",")]
     if len(written) == len(type_.dims):
@@ -60,7 +64,13 @@ def pattern(type_: t.Type, scope: Scope) -> tuple[DType | None, Pattern]:
 
 def _dtype(type_: t.Type, scope: Scope) -> DType | None:
     found = DTYPES.get(type_.dtype)
-    if found is None:
+    named = scope.find(type_.dtype) if found is None else None
+    if named is not None:
+        named.read = True
+        if isinstance(named.item, DType) or named.item is UNKNOWN:
+            return named.item if isinstance(named.item, DType) else None
+        scope.wrong(type_.at, f"'{type_.dtype}' is {kind_of(named.item)}, no dtype", "write DTYPE[DIMS]")
+    elif found is None:
         known = [n for n, d in DTYPES.items() if d.kind != "opaque"]
         scope.wrong(
             type_.at, f"unknown dtype '{type_.dtype}'", suggest(type_.dtype, known) or f"dtypes are: {', '.join(known)}"

@@ -17,7 +17,7 @@ def check_uncalled(fn: t.Fn, scope: Scope) -> bool:
     does. Nothing is kept of it.
     """
     program = scope.program
-    if fn.name in program.called:
+    if fn.key in program.called:
         return True
     if fn.dims or not all(_is_whole(p.type) for p in fn.params):
         return False
@@ -35,7 +35,8 @@ def check_uncalled(fn: t.Fn, scope: Scope) -> bool:
     for table, names in zip(tables, before, strict=True):
         for name in [n for n in table if n not in names]:
             del table[name]
-    program.report.warnings = warnings
+    program.report.warnings.clear()
+    program.report.warnings.update(warnings)
     return True
 
 
