@@ -135,10 +135,14 @@ class PricedRulePass(RulePass):
 
     def run(self, module: Module, context: Context) -> Result:
         result = Result()
+        self.run_priced(module, context, result)
+        return result
+
+    def run_priced(self, module: Module, context: Context, result: Result) -> None:
+        """Apply the rules to every function."""
         prover = PriceProver(context, witness_prover(context))
         for graph in module.functions.values():
             run_rules(self.rules(), graph, context, result, prover)
-        return result
 
 
 def _free(node: Node) -> bool:
