@@ -6,6 +6,7 @@ In fp64 nothing is rounded, so two spellings of one computation agree up to the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -99,14 +100,17 @@ Build = Callable[[Builder, dict[Value, Value]], Value]
 """``(builder, what stands for each input) -> the value``."""
 
 
-def copied(nodes: Sequence[Node], output: Value) -> Build:
-    """A builder of ``output`` that copies ``nodes``."""
+def copied(nodes: Sequence[Node], output: Value, changed: Mapping[Node, dict[str, Any]] | None = None) -> Build:
+    """A builder of ``output`` that copies ``nodes``, some of them with attributes ``changed``."""
 
     def build(b: Builder, inputs: dict[Value, Value]) -> Value:
         copies = dict(inputs)
         for node in nodes:
             operands = [None if v is None else copies[v] for v in node.operands]
-            made = b.graph.append(node.op, operands, node.attrs, [v.type for v in node.results], node.origin)
+            if changed is not None and node in changed:
+                made = b.node(node.op, *operands, **{**node.attrs, **changed[node]})
+            else:
+                made = b.graph.append(node.op, operands, node.attrs, [v.type for v in node.results], node.origin)
             copies.update(zip(node.results, made.results, strict=True))
         return copies[output]
 

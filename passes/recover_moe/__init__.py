@@ -20,11 +20,12 @@ from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.recover_moe import index_rules, move_rules, row_rules, step_rules
 from moec.passes.recover_moe.assemble import Block, Incomplete, assembled
 from moec.passes.recover_moe.axes import Atom, Axes, feature
-from moec.passes.recover_moe.capacity import limited_by_capacity
+from moec.passes.recover_moe.chain import NoRouter
 from moec.passes.recover_moe.contents import Abstract, Combined, Expert, Route, Row, X, every_count
+from moec.passes.recover_moe.escapes import computed_twice
 from moec.passes.recover_moe.ffn import NoExpert
 from moec.passes.recover_moe.interpret import OUTSIDE, UNKNOWN, Interpreter
-from moec.passes.recover_moe.router import NoRouter, Router, find_router
+from moec.passes.recover_moe.router import Router, find_router
 from moec.passes.recover_moe.static import Statics, weight_parameters
 from moec.passes.recover_moe.witness import Mismatch, check, region
 
@@ -49,11 +50,8 @@ class RecoverMoE(Pass):
         for graph in module.functions.values():
             order = {n: i for i, n in enumerate(graph)}
             statics = Statics(parameters)
-            for argmax in [n for n in graph if n.op == "argmax"]:
-                why = limited_by_capacity(argmax)
-                if why is not None:
-                    result.miss(self.name, why, [argmax], graph)
-            for topk in [n for n in graph if n.op in ("topk", "gating")]:
+            choices = [n for n in graph if n.op in ("topk", "gating", "argmax")]
+            for topk in sorted(choices, key=lambda n: n.op != "gating"):
                 if topk.graph is not graph:
                     continue
                 try:
@@ -76,7 +74,7 @@ class _Attempt:
         self.module, self.graph, self.order, self.statics, self.router = module, graph, order, statics, router
         self.x, self.lead = _token_source(router.tokens)
         tokens = tuple(a for axis in self.lead for a in axis)
-        self.interpreter = Interpreter(order, statics, tokens, router.top_k, router.expert_count)
+        self.interpreter = Interpreter(order, statics, tokens, router.top_k, router.expert_count, router.one)
 
     def recover(self, result: Result, prefix: str) -> bool:
         """Put the canonical node in place of the block, or report why not."""
@@ -86,7 +84,10 @@ class _Attempt:
             blame = [y.producer] if y.producer is not None else blame
             block = assembled(self.router, combined, self.statics)
             nodes = region([y], self.x, self.order, self.statics.parameters)
-            check(nodes, y, self.x, block, self.module.symbols)
+            twice = computed_twice(nodes, y, self._product())
+            if twice is not None:
+                raise NoExpert(twice)
+            check(nodes, y, self.x, block, self.module.symbols, self.interpreter.unstated)
         except _NotFound as missing:
             result.miss(RecoverMoE.name, str(missing), missing.nodes or blame, self.graph)
             return False
@@ -106,27 +107,51 @@ class _Attempt:
     def _find(self) -> tuple[Value, Combined]:
         """The first value that is the whole sum over the experts, a shared expert included."""
         i = self.interpreter
-        values, indices, *counts = self.router.topk.results
+        indices = self.router.indices
         i.start(self.x, Abstract((*self.lead, feature(self.x.type.dims[-1])), Row(X)))
-        spread = indices.type.rank > 2
-        if spread and len(self.lead) != indices.type.rank - 1:
+        rank = indices.type.rank - (0 if self.router.one else 1)
+        spread = rank > 1
+        if spread and len(self.lead) != rank:
             raise _NotFound(self.router, [])
-        chosen = (*(self.lead if spread else (i.tokens,)), i.choices)
+        lead = self.lead if spread else (i.tokens,)
+        chosen = lead if self.router.one else (*lead, i.choices)
         i.start(indices, Abstract(chosen, Expert()))
-        i.start(values, Abstract(chosen, Route(values)))
-        for value in counts:
-            i.start(value, Abstract((feature(i.expert_count),), every_count(i.expert_count)))
+        if not self.router.one:
+            values, _, *counts = self.router.topk.results
+            i.start(values, Abstract(chosen, Route(values)))
+            for value in counts:
+                i.start(value, Abstract((feature(i.expert_count),), every_count(i.expert_count)))
         for user in list(indices.uses):
             if user.op == "gather_elements" and user.operand(1) is indices:
                 i.start(user.result, Abstract(chosen, Route(user.result)))
+        self._start_sums(lead)
         i.run()
         found = [(v, m.content) for v, m in i.meaning.items() if isinstance(m.content, Combined)]
         typed = [(v, c) for v, c in found if v.type.dtype is self.x.type.dtype]
         if not typed:
             raise _NotFound(self.router, self._told())
-        _, whole = max(typed, key=lambda pair: (len(pair[1].parts), pair[1].shared is not None))
-        same = [v for v, c in typed if len(c.parts) == len(whole.parts) and c.shared is whole.shared]
+        whole = max((c for _, c in typed), key=_extent)
+        same = [v for v, c in typed if _extent(c) == _extent(whole) and c.shared is whole.shared]
         return min(same, key=self._position), whole
+
+    def _start_sums(self, lead: Axes) -> None:
+        """The largest score of a choice of one is its weight; the sum of the chosen scores that an operator was told
+        is something of each token."""
+        told = self.router.told
+        op, source = ("reduce_max", self.router.scores) if told is None else ("reduce_sum", told[1])
+        if told is None and not self.router.one:
+            return
+        for user in list(source.uses):
+            if user.op == op and user.attrs["axes"] == (source.type.rank - 1,):
+                axes = (*lead, ()) if user.attrs["keepdims"] else lead
+                self.interpreter.start(user.result, Abstract(axes, Route(user.result, per_token=told is not None)))
+
+    def _product(self) -> Node | None:
+        """The router's own product."""
+        node = self.router.logits.producer
+        while node is not None and node.op in ("reshape", "cast", "add"):
+            node = node.operand(0).producer
+        return node
 
     def _told(self) -> list[tuple[Node, str]]:
         """Where the meaning was lost after the choice, the router's own nodes left out."""
@@ -171,6 +196,11 @@ class _NotFound(Exception):
         super().__init__(
             f"a router chooses {router.top_k} of {router.expert_count} experts, but no sum over them was found: {where}"
         )
+
+
+def _extent(sum_: Combined) -> tuple[int, bool, bool]:
+    """How much of a block a sum is."""
+    return len(sum_.parts), sum_.shared is not None, sum_.factor is not None
 
 
 def _token_source(tokens: Value) -> tuple[Value, Axes]:

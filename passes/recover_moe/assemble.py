@@ -10,8 +10,9 @@ from moec.ops.build import Builder
 from moec.ops.registry import opdef
 from moec.passes.recover_moe.contents import Combined, Tree
 from moec.passes.recover_moe.ffn import FFN, NoExpert, routed, shared
-from moec.passes.recover_moe.router import Router, weighting
+from moec.passes.recover_moe.router import Router
 from moec.passes.recover_moe.static import Ref, Statics, changed
+from moec.passes.recover_moe.weighting import weighting
 
 
 class Incomplete(Exception):
@@ -52,16 +53,17 @@ def assembled(router: Router, combined: Combined, statics: Statics) -> Block:
         if extra.activation != experts.activation:
             raise NoExpert(f"the shared expert has the activation {extra.activation}, the others {experts.activation}")
         operands |= {"shared_gate_up": extra.gate_up, "shared_down": extra.down, "shared_gate": extra.gate}
+    limit = combined.limit
     attrs = {
         "top_k": router.top_k,
         **router.groups,
-        **weighting(router, experts.route, statics),
+        **weighting(router, experts.route, statics, combined.factor),
         **experts.activation,
         "router_dtype": router.logits.type.dtype,
         "weights_on": experts.weights_on,
-        "capacity": None,
-        "capacity_scope": "none",
-        "dropped": "none",
+        "capacity": None if limit is None else limit.capacity,
+        "capacity_scope": "none" if limit is None else limit.scope,
+        "dropped": "none" if limit is None else combined.dropped,
     }
     return Block({name: ref for name, ref in operands.items() if ref is not None}, attrs)
 

@@ -12,18 +12,30 @@ from typing import Any
 import numpy as np
 
 from moec.ir.graph import Node, Value
-from moec.passes.recover_moe.axes import Axes
+from moec.passes.recover_moe.axes import Atom, Axes
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The first ``capacity`` slots of an expert, in the order of tokens; ``scope``: of all "tokens" or of each
+    "sequence"."""
+
+    capacity: int
+    scope: str
 
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """A set of rows that data decides. ``kind`` "hits": the slots of ``expert``, in the order of ``node``; "sorted":
-    all slots sorted by expert; "piece": the rows of expert ``expert`` in the sorted space ``whole``."""
+    """A set of rows that data decides. ``kind`` "hits": the slots of ``expert`` (within ``limit``), in the order of
+    ``node``, which walks ``order``; "sorted": all slots sorted by expert; "piece": the rows of expert ``expert`` in
+    the sorted space ``whole``."""
 
     kind: str
     node: Node
     expert: Any = None
     whole: Space | None = None
+    limit: Limit | None = None
+    order: tuple[Atom, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,14 +81,51 @@ class Iota:
 
 @dataclass(frozen=True)
 class OneHot:
-    """1 where a slot's expert is the index along the expert axis."""
+    """1 where a slot's expert is the index along the expert axis, and the slot is within ``limit``."""
+
+    limit: Limit | None = None
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Non-zero where a slot's expert is ``expert``: a number, or a value where the expert number is itself data."""
+    """Non-zero where a slot's expert is ``expert``, a number, or a value where the expert number is itself data; and
+    the slot is within ``limit``."""
 
     expert: Any
+    limit: Limit | None = None
+
+
+@dataclass(frozen=True)
+class Running:
+    """How many slots up to this one, itself left out if ``exclusive``, chose the expert of the axis; ``scope``: among
+    all "tokens" or those of its "sequence"."""
+
+    scope: str
+    exclusive: bool
+
+
+@dataclass(frozen=True)
+class Within:
+    """Whether a slot is within ``limit`` if it chose the expert of the axis."""
+
+    limit: Limit
+
+
+@dataclass(frozen=True)
+class Taken:
+    """How many slots each expert takes within a limit."""
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """Where a row's token stands along one of the axes that tokens have."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Which of its row's features an element is."""
 
 
 @dataclass(frozen=True)
@@ -220,10 +269,23 @@ class Row:
 @dataclass(frozen=True, eq=False)
 class Combined:
     """Per token, the sum over its slots: ``parts`` of an expert each, or one part under "all"; plus a shared expert's
-    output."""
+    output. Slots above ``limit`` give nothing, or what ``dropped`` says; ``factor`` multiplies the sum, a value of each
+    token."""
 
     parts: dict[Any, Tree]
     shared: Tree | None = None
+    limit: Limit | None = None
+    dropped: str = "zero"
+    factor: Value | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Overlay:
+    """Per token its only slot's row: that of its expert among ``parts``, the token itself where none of them took
+    it."""
+
+    parts: dict[Any, Tree]
+    limit: Limit | None
 
 
 @dataclass(frozen=True, eq=False)

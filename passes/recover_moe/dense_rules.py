@@ -92,7 +92,8 @@ def masked(i: Interpreter, n: Node, k: Known, axes: Axes | None) -> Abstract | N
 
 
 def _masked(op: str, a: Any, b: Any) -> Any:
-    if op == "mul" and isinstance(a, Mask) and isinstance(a.expert, int) and isinstance(b, Route) and not b.per_token:
+    known = isinstance(a, Mask) and isinstance(a.expert, int) and a.limit is None
+    if op == "mul" and known and isinstance(b, Route) and not b.per_token:
         return Masked(a.expert, b.value, False)
     if op == "mul" and isinstance(a, Row) and isinstance(b, Masked) and b.summed:
         return Part(b.expert, Tree("mul", (a.tree, Tree("route", (), b.value))))
@@ -102,7 +103,7 @@ def _masked(op: str, a: Any, b: Any) -> Any:
         return Combined({a.expert: a.tree})
     if isinstance(b, Part) and a.expert != b.expert:
         return Combined({a.expert: a.tree, b.expert: b.tree})
-    if isinstance(b, Combined) and a.expert not in b.parts:
+    if isinstance(b, Combined) and a.expert not in b.parts and b.limit is None and b.factor is None:
         return Combined({**b.parts, a.expert: a.tree}, b.shared)
     return None
 

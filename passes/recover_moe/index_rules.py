@@ -8,6 +8,7 @@ from typing import Any
 
 from moec.ir.graph import Node
 from moec.passes.recover_moe.axes import Axes, Axis, broadcast_axes, feature
+from moec.passes.recover_moe.capacity import hits, limited, running, within
 from moec.passes.recover_moe.contents import (
     Abstract,
     Active,
@@ -27,6 +28,7 @@ from moec.passes.recover_moe.contents import (
     Rank,
     Sign,
     Slot,
+    Taken,
     Token,
     Truth,
     Zero,
@@ -124,8 +126,11 @@ def _compare(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     number = b.content.value if isinstance(b.content, Number) else 0 if isinstance(b.content, Zero) else None
     if isinstance(a.content, Mask | OneHot) and number == 0 and n.op in ("ne", "gt"):
         return a
-    if isinstance(a.content, Counts) and number == 0 and n.op in ("ne", "gt"):
+    if isinstance(a.content, Counts | Taken) and number == 0 and n.op in ("ne", "gt"):
         return Abstract(a.axes, Active())
+    limit = within(n.op, a.content, number)
+    if limit is not None and axes is not None:
+        return Abstract(axes, limit)
     if isinstance(a.content, NON_NEGATIVE) and number is not None and axes is not None:
         answer = _bounded(n.op, number)
         return None if answer is None else Abstract(axes, Truth(answer))
@@ -158,7 +163,7 @@ def _and(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     for a, b in ((k[0], k[1]), (k[1], k[0])):
         if isinstance(a.content, Truth):
             return Abstract(axes, Truth(False) if not a.content.value else b.content)
-    return None
+    return limited(k, axes)
 
 
 @rule("not")
@@ -188,17 +193,8 @@ def _nonzero(i: Interpreter, n: Node, k: Known) -> Abstract | None:
         return Abstract(((), feature(n.attrs["count"])), Active(number=True))
     if not isinstance(mask, Mask):
         return None
-    columns = tuple(_coordinate(i, axis) for axis in k[0].axes)
-    if None in columns:
-        return None
-    rows = i.rows(i.space("hits", n, mask.expert), n.attrs["count"])
-    return Abstract((feature(len(columns)), rows), Columns(columns))
-
-
-def _coordinate(i: Interpreter, axis: Axis) -> Any:
-    """What the position along an axis is."""
-    kinds = ((i.tokens, Token()), (i.choices, Choice()), (i.slots, Slot()), ((), Zero()))
-    return next((content for known, content in kinds if axis == known), None)
+    found = hits(i, n, k[0].axes, mask)
+    return None if found is None else Abstract((feature(len(k[0].axes)), found[0]), found[1])
 
 
 @rule("topk", "argsort")
@@ -288,6 +284,8 @@ def truncated(i: Interpreter, n: Node, k: Known, axes: Axes | None) -> Abstract 
 @rule("cumsum")
 def _cumsum(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     counts = k[0].content
+    if isinstance(counts, OneHot):
+        return running(i, n, k[0])
     if not isinstance(counts, Counts) or n.attrs["reverse"] or len(k[0].axes) != 1:
         return None
     spans = counts.spans
@@ -332,6 +330,8 @@ def summed(i: Interpreter, n: Node, k: Known) -> Abstract | None:
         return None
     if isinstance(k[0].content, BelowEdges):
         return Abstract((feature(len(k[0].content.edges)),), Offsets(k[0].content.edges))
+    if isinstance(k[0].content, OneHot) and k[0].content.limit is not None:
+        return Abstract((feature(rest[0][0].dim),), Taken()) if rest[0] == i.experts else None
     if isinstance(k[0].content, OneHot | Chosen) and rest[0] == i.experts:
         count = rest[0][0].dim
         return Abstract((feature(count),), every_count(int(str(count))))

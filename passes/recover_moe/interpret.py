@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from moec.ir.graph import Node, Value
 from moec.ir.symbol import Dim
 from moec.passes.recover_moe.axes import Atom, Axis
-from moec.passes.recover_moe.contents import Abstract, Space
+from moec.passes.recover_moe.contents import Abstract, Limit, Space
 from moec.passes.recover_moe.static import Statics
 
 Known = Sequence[Abstract]
@@ -41,18 +42,25 @@ class Lost(Exception):
 
 
 class Interpreter:
-    """The meaning of values around one router that chooses ``top_k`` of ``experts`` for each token."""
+    """The meaning of values around one router that chooses ``top_k`` of ``experts`` for each token.
 
-    def __init__(self, order: Mapping[Node, int], statics: Statics, tokens: Axis, top_k: int, experts: int):
+    A choice of one may have no axis of choices: ``choices`` is then empty, and slots are tokens.
+    """
+
+    def __init__(
+        self, order: Mapping[Node, int], statics: Statics, tokens: Axis, top_k: int, experts: int, one: bool = False
+    ):
         self.order, self.statics = order, statics
         self.tokens = tokens
         """The axis of tokens."""
-        self.choices: Axis = (Atom("choice", "", top_k),)
+        self.choices: Axis = () if one else (Atom("choice", "", top_k),)
         self.experts: Axis = (Atom("expert", "", experts),)
         self.top_k, self.expert_count = top_k, experts
         self.meaning: dict[Value, Abstract] = {}
         self.lost: list[tuple[Node, str]] = []
         self.spaces: dict[tuple[str, Node, object], Space] = {}
+        self.unstated: dict[Node, dict[str, Any]] = {}
+        """Attributes of nodes whose sizes the tracer baked in, as they are where data decides those sizes."""
         self._queue: list[tuple[int, Node]] = []
         self._queued: set[Node] = set()
 
@@ -86,11 +94,19 @@ class Interpreter:
         """What a value means, constants included."""
         return self.meaning.get(value) or self.statics.abstract(value)
 
-    def space(self, kind: str, node: Node, expert: object = None, whole: Space | None = None) -> Space:
+    def space(
+        self,
+        kind: str,
+        node: Node,
+        expert: object = None,
+        whole: Space | None = None,
+        limit: Limit | None = None,
+        order: Axis = (),
+    ) -> Space:
         """The space of that description; one object however often it is asked for."""
         key = (kind, node if whole is None else whole.node, expert)
         if key not in self.spaces:
-            self.spaces[key] = Space(kind, node, expert, whole)
+            self.spaces[key] = Space(kind, node, expert, whole, limit, order)
         return self.spaces[key]
 
     def rows(self, space: Space, dim: Dim) -> Axis:

@@ -6,6 +6,7 @@ from typing import Any
 
 from moec.ir.graph import Node
 from moec.passes.recover_moe.axes import Axes, Axis, feature, joined_axis, regrouped, repeated
+from moec.passes.recover_moe.capacity import addressed, flattened, overlaid, shortened
 from moec.passes.recover_moe.contents import (
     Abstract,
     Active,
@@ -19,6 +20,7 @@ from moec.passes.recover_moe.contents import (
     Number,
     Offsets,
     OneHot,
+    Overlay,
     Range,
     Rank,
     Route,
@@ -43,6 +45,9 @@ from moec.passes.recover_moe.static import Ref
 def _reshape(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     if k[0].content == Active(number=True):
         return Abstract(tuple(feature(d) for d in n.attrs["shape"]), k[0].content)
+    flat = flattened(i, n, k[0])
+    if flat is not None:
+        return flat
     axes = regrouped(k[0].axes, n.operand(0).type.dims, n.attrs["shape"])
     return None if axes is None else Abstract(axes, _held(k[0].content, n, axes, i))
 
@@ -86,14 +91,14 @@ def _slice(i: Interpreter, n: Node, k: Known) -> Abstract | None:
         space = axes[axis][0].key if axes[axis] and axes[axis][0].kind == "rows" else None
         if isinstance(space, Space) and space.kind == "sorted":
             raise Lost(f"sorted rows are cut at {start} and {stop}, sizes that the tracer baked in where data decides")
-        return sliced_features(n, k[0])
+        return shortened(i, n, k[0]) or sliced_features(n, k[0])
     if not isinstance(start, int) or not isinstance(stop, int):
         return None
     one = (*axes[:axis], (), *axes[axis + 1 :])
     if isinstance(content, Spread) and stop - start == 1:
         return one_of(i, k[0], axis, start)
     if isinstance(content, OneHot) and axes[axis] == i.experts and stop - start == 1:
-        return Abstract(one, Mask(start))
+        return Abstract(one, Mask(start, content.limit))
     if content == Active(number=True):
         return Abstract((*axes[:axis], feature(n.result.type.dims[axis]), *axes[axis + 1 :]), content)
     part: Any = None
@@ -158,6 +163,8 @@ def _gather_nd(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     columns = k[1].content.columns if isinstance(k[1].content, Columns) else (k[1].content,)
     if len(columns) == 1:
         return picked(i, n, data, k[1], 0, lead)
+    if addressed(i, columns, data.axes[: len(columns)]):
+        return Abstract((*lead, *data.axes[len(columns) :]), data.content)
     if columns == (Token(), Choice()) and data.axes[:2] == (i.tokens, i.choices):
         return Abstract((*lead, *data.axes[2:]), data.content)
     return None
@@ -197,7 +204,7 @@ def _at_number(i: Interpreter, data: Abstract, ref: Ref | None, number: int, axi
         found = one_of(i, data, axis, number)
         return None if found is None else Abstract(axes, found.content)
     if isinstance(content, OneHot) and data.axes[axis] == i.experts and number >= 0:
-        return Abstract(axes, Mask(number))
+        return Abstract(axes, Mask(number, content.limit))
     if isinstance(content, Columns) and data.axes[axis] == feature(len(content.columns)):
         return Abstract(axes, content.columns[number])
     if isinstance(content, Counts) and len(data.axes) == 1:
@@ -212,7 +219,7 @@ def _at_number(i: Interpreter, data: Abstract, ref: Ref | None, number: int, axi
 def _at_data(i: Interpreter, n: Node, data: Abstract, ref: Ref | None, axis: int, axes: Axes) -> Abstract | None:
     """The mask or the weights of an expert whose number is data."""
     if isinstance(data.content, OneHot) and data.axes[axis][:1] == i.experts:
-        return Abstract(axes, Mask(n.operand(1)))
+        return Abstract(axes, Mask(n.operand(1), data.content.limit))
     if ref is not None and axis == 0 and ref.dtype.is_float:
         return Abstract(axes, Row(Tree("weight", (), "data")))
     return None
@@ -236,6 +243,10 @@ def _scatter_nd(i: Interpreter, n: Node, k: Known) -> Abstract | None:
         at = index.axes[0]
         if len(at) == 1 and at[0].kind == "rows" and at[0].key.kind == "sorted":
             return Abstract((i.slots,), Rank(at[0].key))
+    if isinstance(base.content, Row | Overlay):
+        found = overlaid(i, n, base, index, updates)
+        if found is not None:
+            return found
     if content != Token() or index.axes[-1:] != ((),) or index.axes[:1] != updates.axes[:1]:
         return None
     return _added(i, n, base, updates, updates.axes[0], n.attrs["reduction"])
@@ -299,4 +310,7 @@ def _added(i: Interpreter, n: Node, base: Abstract, updates: Abstract, rows: Axi
     before = base.content if isinstance(base.content, Combined) else before
     if key in before.parts:
         raise Lost(f"expert {key} is added twice")
-    return Abstract(axes, Combined({**before.parts, key: updates.content.tree}, before.shared))
+    limit = space.limit if isinstance(space, Space) and of_one else None
+    if before.factor is not None or (before.parts and before.limit != limit):
+        raise Lost("experts are added to a sum of other slots")
+    return Abstract(axes, Combined({**before.parts, key: updates.content.tree}, before.shared, limit))

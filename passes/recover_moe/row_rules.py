@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from moec.ir.graph import Node, Value
 from moec.ir.types import BOOL
 from moec.passes.recover_moe.axes import Axes, broadcast_axes, feature
+from moec.passes.recover_moe.capacity import limited, weighed
 from moec.passes.recover_moe.contents import (
     Abstract,
     BelowEdges,
@@ -20,9 +23,12 @@ from moec.passes.recover_moe.contents import (
     Opaque,
     Route,
     Row,
+    Running,
     Spread,
+    Taken,
     Tree,
     Truth,
+    Within,
     Zero,
 )
 from moec.passes.recover_moe.dense_rules import masked, products, scored, summed_over_choices, summed_over_experts
@@ -77,7 +83,9 @@ def routing(i: Interpreter, n: Node, k: Known, axes: Axes | None) -> Abstract | 
 def _elementwise(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     axes = broadcast_axes([m.axes for m in k])
     found = routing(i, n, k, axes) or combined(i, n, k) or tabulated(i, n, k) or truncated(i, n, k, axes)
-    found = found or masked(i, n, k, axes)
+    found = found or masked(i, n, k, axes) or weighed(i, n, k, axes)
+    if found is None and n.op == "mul":
+        found = limited(k, axes)
     if found is not None:
         return found
     if n.op == "sigmoid" and isinstance(k[0].content, Spread):
@@ -104,15 +112,21 @@ def combined(i: Interpreter, n: Node, k: Known) -> Abstract | None:
             continue
         if isinstance(b.content, Zero):
             return a
-        if isinstance(b.content, Combined) and a.axes == b.axes:
+        if isinstance(b.content, Combined) and a.axes == b.axes and _alike(a.content, b.content):
             both = a.content.parts.keys() & b.content.parts.keys()
             shared = a.content.shared if b.content.shared is None else b.content.shared
             if not both and None in (a.content.shared, b.content.shared):
-                return Abstract(a.axes, Combined({**a.content.parts, **b.content.parts}, shared))
+                parts = {**a.content.parts, **b.content.parts}
+                return Abstract(a.axes, replace(a.content, parts=parts, shared=shared))
         axes = broadcast_axes([a.axes, b.axes])
         if isinstance(b.content, Row) and axes == a.axes and a.content.shared is None:
-            return Abstract(a.axes, Combined(a.content.parts, b.content.tree))
+            return Abstract(a.axes, replace(a.content, shared=b.content.tree))
     return None
+
+
+def _alike(a: Combined, b: Combined) -> bool:
+    """Whether the same slots are dropped from both, and nothing multiplies them."""
+    return (a.limit, a.dropped, a.factor, b.factor) == (b.limit, b.dropped, None, None)
 
 
 @rule("swiglu")
@@ -136,17 +150,18 @@ def _cast(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     if isinstance(content, Row) and to.is_float:
         return Abstract(k[0].axes, Row(Tree("cast", (content.tree,), to)))
     if isinstance(content, Route) and to.is_float:
-        return Abstract(k[0].axes, Route(n.result, content.per_token))
+        wider = n.operand(0).type.dtype.is_float and to.bits >= n.operand(0).type.dtype.bits
+        return k[0] if wider else Abstract(k[0].axes, Route(n.result, content.per_token))
     if isinstance(content, Spread) and to.is_float:
         return Abstract(k[0].axes, Spread(n.result, content.zero))
     if isinstance(content, Combined) and to.is_float:
         return k[0]
     if isinstance(content, Truth):
         return Abstract(k[0].axes, Number(int(content.value)))
-    exact = (*NON_NEGATIVE, Expert, Mask, OneHot, Chosen, BelowEdges, Counts, Offsets)
+    exact = (*NON_NEGATIVE, Expert, Mask, OneHot, Within, Running, Taken, Chosen, BelowEdges, Counts, Offsets)
     if isinstance(content, NON_NEGATIVE) and to is BOOL:
         return Abstract(k[0].axes, Opaque())
-    if isinstance(content, exact) and (to.bits >= 32 or isinstance(content, Mask | OneHot)):
+    if isinstance(content, exact) and (to.bits >= 32 or isinstance(content, Mask | OneHot | Within)):
         return k[0]
     return None
 

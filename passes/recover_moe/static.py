@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from moec.ir.data import TensorData, derive
-from moec.ir.graph import Module, Node, Value
+from moec.ir.graph import Graph, Module, Node, Value
 from moec.ir.types import DType
 from moec.ops.build import Builder
 from moec.passes.recover_moe.axes import feature, regrouped, repeated
@@ -101,9 +101,44 @@ def flipped(ref: Ref) -> Ref:
     return changed("transpose", ref, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
+def weight_inputs(graph: Graph) -> set[Value]:
+    """The inputs of ``graph`` that are read as weights only, as where a training step is given them."""
+    return {v for v in graph.inputs if _could_be_weight(v) and _read_as_weight(v)}
+
+
+def _could_be_weight(value: Value) -> bool:
+    shape = value.type.shape
+    return value.type.dtype.is_float and shape is not None and all(isinstance(d, int) for d in shape)
+
+
+def _read_as_weight(value: Value) -> bool:
+    """Whether every reader multiplies by it or picks from it; one of rank 1 may be added as well."""
+    if not value.uses:
+        return False
+    for user in value.uses:
+        if user.op in ("reshape", "transpose") and _read_as_weight(user.result):
+            continue
+        at = [j for j, v in enumerate(user.operands) if v is value]
+        if user.op not in _WEIGHT_OPERANDS or not _WEIGHT_OPERANDS[user.op].issuperset(at):
+            return False
+        if user.op == "add" and value.type.rank != 1:
+            return False
+    return True
+
+
+_WEIGHT_OPERANDS = {
+    "matmul": frozenset((1,)),
+    "grouped_matmul": frozenset((1, 3)),
+    "gather": frozenset((0,)),
+    "gather_nd": frozenset((0,)),
+    "add": frozenset((0, 1)),
+}
+"""Operands that stand for weights, by op."""
+
+
 def weight_parameters(module: Module) -> set[Value]:
-    """The parameters of functions that are weights at every call."""
-    called: dict[Value, bool] = {}
+    """The parameters of functions that are weights at every call, and the inputs of the module that are."""
+    called: dict[Value, bool] = dict.fromkeys(weight_inputs(module.main), True)
     for node in module.nodes():
         if node.op == "call":
             for parameter, given in zip(module.functions[node.attrs["fn"]].inputs, node.operands, strict=True):

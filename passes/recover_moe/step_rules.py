@@ -11,15 +11,23 @@ from moec.passes.recover_moe.row_rules import stacked
 
 @rule("permute")
 def _permute(i: Interpreter, n: Node, k: Known) -> list[Abstract | None] | None:
-    """Each token's row once for each of its experts, sorted by expert."""
+    """Each token's row once for each of its experts, sorted by expert; or what each slot has, sorted likewise."""
     x, experts = k[0], k[1]
-    if not isinstance(x.content, Row) or x.axes[0] != i.tokens:
+    if not isinstance(experts.content, Expert) or not isinstance(x.content, Row | Route):
         return None
-    if not isinstance(experts.content, Expert) or experts.axes != (i.tokens, i.choices):
+    of_tokens = x.axes[0] == i.tokens and experts.axes == (i.tokens, i.choices)
+    of_slots = x.axes[0] == i.slots and experts.axes == (i.slots, ())
+    if not (of_tokens or of_slots) or (isinstance(x.content, Route) and x.content.per_token):
         return None
-    space = i.space("sorted", n)
+    space = _sorted(i, n)
     rows = Abstract((i.rows(space, i.slot_count), *x.axes[1:]), x.content)
-    return [rows, Abstract((i.tokens, i.choices), Rank(space))]
+    return [rows, Abstract(experts.axes, Rank(space))]
+
+
+def _sorted(i: Interpreter, n: Node) -> Space:
+    """The slots sorted by expert: the same space for all permutations by the same choice."""
+    known = [s for s in i.spaces.values() if s.kind == "sorted" and s.node.op == "permute"]
+    return known[0] if known else i.space("sorted", n)
 
 
 def sorted_rows(meaning: Abstract) -> Space | None:

@@ -4,11 +4,12 @@ fp64."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from typing import Any
 
 import numpy as np
 
 from moec.ir.graph import Node, Value
-from moec.ir.symbol import Bounds
+from moec.ir.symbol import Bounds, symbols_of
 from moec.ops.build import Builder
 from moec.passes.recover_moe.assemble import Block
 from moec.passes.recover_moe.static import stand_in
@@ -40,9 +41,18 @@ def region(
     return sorted(found, key=order.__getitem__)
 
 
-def check(nodes: list[Node], y: Value, x: Value, block: Block, symbols: dict[str, Bounds]) -> bool:
-    """Raise Mismatch where ``block`` on ``x`` is not what ``nodes`` compute for ``y``. False where it is too large to
-    evaluate."""
+def check(
+    nodes: list[Node],
+    y: Value,
+    x: Value,
+    block: Block,
+    symbols: dict[str, Bounds],
+    changed: Mapping[Node, dict[str, Any]],
+) -> bool:
+    """Raise Mismatch where ``block`` on ``x`` is not what ``nodes``, with attributes ``changed``, compute for ``y``.
+
+    False where it is too large to evaluate.
+    """
     if sum(r.data.size for r in block.operands.values() if r.data is not None) > COST_LIMIT:
         return False
 
@@ -51,15 +61,35 @@ def check(nodes: list[Node], y: Value, x: Value, block: Block, symbols: dict[str
         for v in (v for node in nodes for v in node.operands):
             if v is not None and v.producer is None and v not in given:
                 given[v] = b.weight(name=stand_in(v), dtype=v.type.dtype, shape=v.type.dims, data=None)
-        return copied(nodes, y)(b, given)
+        return copied(nodes, y, changed)(b, given)
 
     def canonical(b: Builder, inputs: dict[Value, Value]) -> Value:
         made: Value = block.build(b, inputs[x], "w").results[0]
         return made if made.type.dims == y.type.dims else b.reshape(made, shape=y.type.dims)
 
     differs = "on random tokens it differs from the canonical block"
-    return check_same(matched, canonical, {x: _tokens}, sizes_for([x]), symbols, differs)
+    return check_same(matched, canonical, {x: _tokens}, _sizes(x, block.attrs["capacity"]), symbols, differs)
+
+
+def _sizes(x: Value, capacity: int | None) -> Env:
+    """Sizes of symbols; where there is a capacity, enough tokens that it binds."""
+    env = sizes_for([x])
+    free = list(symbols_of(x.type.dims[-2])) if x.type.rank > 1 else []
+    if capacity is not None and free:
+        env[free[0]] = (CROWD + 1) * (capacity + 1)
+    return env
+
+
+CROWD = 3
+"""Of so many tokens that repeat, in a sequence of (CROWD + 1) (capacity + 1), one stands more often than the capacity
+allows."""
 
 
 def _tokens(rng: np.random.Generator, shape: tuple[int, ...], env: Env) -> Array:
-    return rng.standard_normal(shape)
+    """Every fourth token of its own, the others out of three that repeat, so that one expert gets many."""
+    x = rng.standard_normal(shape)
+    if len(shape) > 1:
+        crowded = np.arange(shape[-2]) % (CROWD + 1) > 0
+        few = rng.standard_normal((CROWD, shape[-1]))
+        x[..., crowded, :] = few[rng.integers(0, CROWD, (*shape[:-2], int(crowded.sum())))]
+    return x
