@@ -24,6 +24,7 @@ from moec.passes.rope_concat_forms import (
     joined_axes,
     joined_near,
     name_of,
+    placed,
     sizes,
 )
 from moec.passes.rope_concat_products import PRODUCT_RULES
@@ -50,7 +51,7 @@ def _forward(op: str, first: bool, mask: bool, sinks: bool) -> Rule:
     )
     def forward(qn: Term, qr: Term, kn: Term, kr: Term, v: Term, *rest: Term, **more: Any) -> Iterator[Any]:
         axes, wide = (more.pop("qaxis"), more.pop("kaxis")), more.pop("wide", None)
-        more_terms = _placed(rest, mask, sinks)
+        more_terms = placed(rest, mask, sinks)
         q, k = joined(first, qn, qr, kn, kr, axes, wide)
         build = getattr(T, op)
         yield build(q, k, v, *more_terms, None, None, **more)
@@ -76,7 +77,7 @@ def _forward_shared(op: str, mask: bool, sinks: bool) -> Rule:
         more_attrs=("wide", *ATTRS),
     )
     def shared(qn: Term, qr: Term, kn: Term, kr: Term, v: Term, *rest: Term, **more: Any) -> Iterator[Any]:
-        wide, more_terms, build = more.pop("wide"), _placed(rest, mask, sinks), getattr(T, op)
+        wide, more_terms, build = more.pop("wide"), placed(rest, mask, sinks), getattr(T, op)
         yield build(qn, kn, v, *more_terms, qr, T.expand(kr, shape=wide), **more)
         check_shared(kn, kr)
         yield build(qn, kn, v, *more_terms, qr, kr, **more)
@@ -100,7 +101,7 @@ def _backward(first: bool, mask: bool, sinks: bool) -> Rule:
         qn: Term, qr: Term, kn: Term, kr: Term, v: Term, y: Term, lse: Term, dy: Term, *rest: Term, **more: Any
     ) -> Iterator[Any]:
         axes, wide = (more.pop("qaxis"), more.pop("kaxis")), more.pop("wide", None)
-        more_terms = _placed(rest, mask, sinks)
+        more_terms = placed(rest, mask, sinks)
         q, k = joined(first, qn, qr, kn, kr, axes, wide)
         yield T.attention_grad(q, k, v, y, lse, dy, *more_terms, None, None, **more)[: 3 + sinks]
         check_joined(first, qn, qr, kn, kr, axes)
@@ -136,7 +137,7 @@ def _backward_shared(mask: bool, sinks: bool) -> Rule:
         qn: Term, qr: Term, kn: Term, kr: Term, v: Term, y: Term, lse: Term, dy: Term, *rest: Term, **more: Any
     ) -> Iterator[Any]:
         wide, axes, keepdims = (more.pop(name) for name in ("wide", "axes", "keepdims"))
-        operands = (qn, kn, v, y, lse, dy, *_placed(rest, mask, sinks), qr)
+        operands = (qn, kn, v, y, lse, dy, *placed(rest, mask, sinks), qr)
         *others, dqr, each = T.attention_grad(*operands, T.expand(kr, shape=wide), **more)
         summed = T.reduce_sum(each, axes=axes, keepdims=keepdims)
         yield (summed, dqr, *others[: 3 + sinks])
@@ -150,12 +151,6 @@ def _backward_shared(mask: bool, sinks: bool) -> Rule:
 
 def _without_heads(x: Term) -> tuple[Dim, ...]:
     return (x.shape[0], *x.shape[2:])
-
-
-def _placed(rest: Sequence[Term], mask: bool, sinks: bool) -> list[Term | None]:
-    """The mask and the sinks, or None in their places."""
-    given = list(rest)
-    return [given.pop(0) if mask else None, given.pop(0) if sinks else None]
 
 
 ROPE_CONCAT_RULES = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from moec.rewrite.rule import Near, near
@@ -80,3 +81,9 @@ def check_shared(k: Term, kr: Term) -> None:
 def name_of(what: str, first: bool, mask: bool, sinks: bool) -> str:
     """A rule's name from its variant."""
     return "-".join([what, *(["first"] if first else []), *(["mask"] if mask else []), *(["sinks"] if sinks else [])])
+
+
+def placed(rest: Sequence[Term], mask: bool, sinks: bool) -> list[Term | None]:
+    """The mask and the sinks, or None in their places."""
+    given = list(rest)
+    return [given.pop(0) if mask else None, given.pop(0) if sinks else None]
