@@ -8,7 +8,7 @@ and the sum over heads of the shared key's gradient moves into the op.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from moec.ir.symbol import Dim
