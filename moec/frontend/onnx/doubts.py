@@ -1,4 +1,6 @@
-"""What looks wrong about a model, imported as it stands: sizes that its tracer baked in, sums that lose terms."""
+"""What looks wrong or slow about a model as it stands: sizes that its tracer baked in, sums that lose terms, and sizes
+that the host must read.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ def doubts(module: Module, facts: Facts, file: str) -> list[Problem]:
     """One warning a kind, with the first places."""
     baked = [n for n in module.nodes() if _bakes_size(n, facts)]
     lossy = [n for n in module.nodes() if _loses_terms(n)]
+    read = [n for n in module.nodes() if n.op in ("nonzero", "range") and facts.is_runtime(n.attrs["count"])]
     found = []
+    if read:
+        what = f"sizes that only data tells ({len(read)} nodes; {_limit(read[0])})"
+        todo = "a device's host waits to read each of them; experts recovered as a block need none, see moec explain"
+        found.append(_warning(what, read, todo, file))
     if baked:
         what = "a size of the traced input is baked in where the inputs' sizes are symbols"
         todo = "only the traced size can run; export with dynamic shapes, or with the traced sizes as static ones"
@@ -38,6 +45,13 @@ def doubts(module: Module, facts: Facts, file: str) -> list[Problem]:
         todo = "of rows that share an index only the last one counts, here as in the file; export with reduction='add'"
         found.append(_warning(f"{what} ({len(lossy)} nodes)", lossy, todo, file))
     return found
+
+
+def _limit(node: Node) -> str:
+    """The symbol of the size, and what it is at most: every element counted by ``nonzero``."""
+    name, counted = node.attrs["count"], node.operand(0)
+    at_most = f" is at most {counted.type.numel()}" if node.op == "nonzero" and counted is not None else ""
+    return f"{name}{at_most}" if at_most else f"the first is {name}"
 
 
 def _warning(what: str, nodes: list[Node], todo: str, file: str) -> Problem:
