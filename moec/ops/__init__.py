@@ -3,6 +3,7 @@
 from moec.ops import (
     attention,
     attention_grad,
+    balance,
     comm,
     control,
     elementwise,
@@ -30,6 +31,7 @@ __all__ = ["OPS", "Builder", "OpDef", "make_node", "op", "opdef"]
 _DECLARING = (
     attention,
     attention_grad,
+    balance,
     comm,
     control,
     elementwise,

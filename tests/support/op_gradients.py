@@ -70,7 +70,7 @@ def feeds_of(module: Module, operands: Sequence[Array | None], rng: np.random.Ge
     """The operands by name, and random gradients of the results, in the dtypes that the module declares."""
     feeds = {}
     for v in module.main.inputs:
-        raw = operands[int(v.name[1:])] if v.name[0] == "x" else rng.standard_normal(v.type.dims)
+        raw = operands[int(v.name[1:])] if v.name[0] == "x" else rng.standard_normal([int(str(d)) for d in v.type.dims])
         feeds[v.name] = np.asarray(raw).astype(v.type.dtype.carrier)
     return feeds
 

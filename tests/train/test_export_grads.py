@@ -36,7 +36,8 @@ def check(
     for name, got in zip(expected, session.run(None, feeds), strict=True):
         wanted = expected[name]
         assert got.dtype == wanted.dtype and got.shape == wanted.shape, name
-        np.testing.assert_allclose(got, wanted, rtol=0, atol=atol * max(1, float(np.abs(wanted).max(initial=0))))
+        largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=1))
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=atol * largest)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +96,10 @@ def test_norms_and_loss() -> None:
     check("rms_norm", [x, weight], {"eps": 1e-5})
     check("layer_norm", [x, weight, weight], {"eps": 1e-5, "axis": 1})
     check("cross_entropy", [x, np.array([0, 5, 2, -1], np.int32)], {"ignore": -1})
+
+
+@pytest.mark.parametrize("score", ["softmax", "sigmoid"])
+def test_balance_losses(score: str) -> None:
+    logits, counts = np.random.default_rng(0).standard_normal((5, 4)), np.array([3, 0, 5, 2], np.int32)
+    check("balance_loss", [logits, counts], {"form": "load", "score": score, "coefficient": 0.3})
+    check("balance_loss", [logits, None], {"form": "cv_squared", "score": score, "coefficient": 0.3})

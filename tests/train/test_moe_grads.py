@@ -126,7 +126,12 @@ def test_weight_gradients_in_f32_of_16_bit_products() -> None:
     """The gradient of a bf16 weight wanted in f32 is not rounded on the way."""
     rng = np.random.default_rng(0)
     counts = np.array([3, 0, 4], np.int32)
-    given = [rng.standard_normal((7, 5)), rng.standard_normal((3, 4, 5)), counts, rng.standard_normal((3, 4))]
+    given: list[Array | None] = [
+        rng.standard_normal((7, 5)),
+        rng.standard_normal((3, 4, 5)),
+        counts,
+        rng.standard_normal((3, 4)),
+    ]
     module = gradient_module("grouped_matmul", given, {}, BF16, only=[1, 3], wide=F32)
     feeds = feeds_of(module, given, rng)
     got, exact = run(module, feeds), run(module, feeds, fp64=True)
@@ -153,7 +158,7 @@ def test_rows_are_read_only_where_the_weights_want_a_gradient() -> None:
     """Rows that nobody reads are not saved."""
     rng = np.random.default_rng(0)
     _, _, positions = permutation(rng, 4, 2, 3)
-    given = [rng.standard_normal((8, 5)), positions, rng.standard_normal((4, 2))]
+    given: list[Array | None] = [rng.standard_normal((8, 5)), positions, rng.standard_normal((4, 2))]
     for only, read in (([0], False), ([2], True), ([0, 2], True)):
         (node,) = [n for n in gradient_module("unpermute", given, {}, only=only).main if n.op == "unpermute_grad"]
         assert (node.operands[1] is not None) == read

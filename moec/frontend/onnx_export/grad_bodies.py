@@ -1,4 +1,4 @@
-"""Gradient ops of the MoE level as functions of standard operators, in f32, each result rounded once."""
+"""Losses and gradients of the MoE level as functions of standard operators, in f32, each result rounded once."""
 
 from __future__ import annotations
 
@@ -184,6 +184,26 @@ def _unpermute_grad(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ..
     return cast_to(b, drows, x["dy"].type.dtype), cast_to(b, dweights, dtype)
 
 
+def _balance_loss(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
+    logits = widened(b, x["logits"])
+    tokens, experts = logits.type.dims
+    scores = b.softmax(logits, axis=1) if a["score"] == "softmax" else b.sigmoid(logits)
+    shares = b.div(scores, b.reduce_sum(scores, axes=(1,), keepdims=True))
+    some = b.maximum(b.dims(values=(tokens,), scalar=True), b.constant(value=ArrayData(np.array(1, np.int64), I64)))
+    mean = b.div(b.reduce_sum(shares, axes=(0,), keepdims=False), cast_to(b, some, shares.type.dtype))
+    size = b.cast(b.dims(values=(experts,), scalar=True), to=mean.type.dtype)
+    if "counts" in x:
+        counts = cast_to(b, x["counts"], mean.type.dtype)
+        given = b.maximum(b.reduce_sum(counts, axes=(0,), keepdims=False), number(b, 1.0, counts))
+        each = b.mul(b.div(counts, given), mean)
+    else:
+        apart = b.sub(mean, b.reciprocal(size))
+        each = b.mul(apart, apart)
+    total = b.reduce_sum(each, axes=(0,), keepdims=False)
+    return (cast_to(b, b.mul(total, b.mul(size, number(b, a["coefficient"], size))), F32),)
+
+
+BODIES["balance_loss"] = _balance_loss
 BODIES["attention_grad"] = _attention_grad
 BODIES["swiglu_grad"] = _swiglu_grad
 BODIES["gating_grad"] = _gating_grad
