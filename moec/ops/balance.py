@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from moec.ir.graph import Node, Value
-from moec.ir.symbol import Dim, Shape
+from moec.ir.symbol import Dim, Shape, dmax
 from moec.ir.types import I64, DType
 from moec.ops.elementwise import sigmoid
 from moec.ops.reduce import softmax
@@ -70,7 +70,7 @@ class BalanceLoss:
         total = None if a["score"] == "softmax" else t.reduce_sum(scores, axes=(1,), keepdims=True)
         shares = scores if total is None else t.div(scores, total)
         by_mean = _by_mean(t, node, shares)
-        factor = t.scaled(t.div(t.cast_to(dloss, dtype), _size(t, tokens, dtype)), a["coefficient"])
+        factor = t.scaled(t.div(t.cast_to(dloss, dtype), _size(t, dmax(tokens, 1), dtype)), a["coefficient"])
         row = t.reshaped(t.mul(by_mean, t.mul(factor, _size(t, experts, dtype))), (1, experts))
         inner = t.sub(row, t.reduce_sum(t.mul(row, shares), axes=(1,), keepdims=True))
         if total is None:
