@@ -13,11 +13,12 @@ from typing import Any
 
 from moec import sources, store
 from moec.artefacts import SUMMARY, check_output, output_folder
+from moec.autodiff import saved_values
 from moec.diagnostics import CheckFailed, NoKernel, Problem, Refusal, Usage, Where, suggest
 from moec.ir.data import TensorData
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
-from moec.passes.base import Context, Pass, PassManager, Result, default_passes, parse_passes
+from moec.passes.base import Context, Pass, PassManager, Result, default_passes, parse_passes, train_passes
 from moec.report.summary import op_counts, pass_entry, summary
 from moec.sizes import check_sizes, complete_sizes, symbol_bounds
 from moec.target import Schedule, Target
@@ -68,6 +69,7 @@ def compile(
     target: str | Target = DEFAULT_TARGET,
     set: Mapping[str, int] | None = None,
     passes: str | Sequence[Pass] | None = None,
+    train: str | None = None,
     check: bool = False,
     print_after: Sequence[str] = (),
     print: Callable[[str], None] = print,
@@ -77,13 +79,12 @@ def compile(
     that is given.
 
     ``source`` is a file or a module, which is changed in place. ``set`` gives the sizes of symbols that tiles and
-    schedule are chosen for. ``passes`` replaces the default ones. ``check`` evaluates the layer before and after
+    schedule are chosen for. ``passes`` replaces the default ones. ``train``, the options of the autodiff pass as text
+    ("" for none), makes the joint graph of forward and backward. ``check`` evaluates the layer before and after
     each pass. ``print_after`` names passes (or ``all``) after which ``print`` gets the IR. Raises Refusal for input
     that cannot be taken and CheckFailed where a check fails; then nothing is written.
     """
-    chosen = (
-        parse_passes(passes) if isinstance(passes, str) else list(passes) if passes is not None else default_passes()
-    )
+    chosen = _chosen(passes, train)
     _require_passes(print_after, chosen)
     machine = load_target(target) if isinstance(target, str) else target
     final = Path(out) if out is not None else None
@@ -119,11 +120,24 @@ def compile(
             schedule,
             reasons,
             made.witness.checks if made.witness is not None else (),
+            saved_values(module),
         )
         if folder is not None:
             with stage("writing reports"):
                 _write(run, folder, document, schedule, made)
     return Compiled(module, program, schedule, document)
+
+
+def _chosen(passes: str | Sequence[Pass] | None, train: str | None) -> list[Pass]:
+    """The passes to run; Usage where a training graph is wanted of passes that make none."""
+    if passes is None:
+        return default_passes() if train is None else train_passes(train)
+    chosen = parse_passes(passes) if isinstance(passes, str) else list(passes)
+    if train is not None and all(p.name != "autodiff" for p in chosen):
+        raise Usage("--train with --passes that do not differentiate", todo="put autodiff among the passes")
+    if train:
+        raise Usage("options of --train with --passes", todo=f"give them to the pass: autodiff{{{train}}}")
+    return chosen
 
 
 def load_target(name: str) -> Target:

@@ -5,6 +5,9 @@ way, as dynamic quantisation does: there a sum in another order may fall on the 
 off by a whole step says nothing about the pass. In fp64 that chance is gone. Stored outputs are always compared in the
 layer's own dtypes.
 
+A training graph has inputs and outputs that the import has not: incoming gradients, made up like inputs, and gradients,
+which are compared with those of the joint graph as it was first made.
+
 Stored inputs are used where ``NAME.npz`` lies beside ``NAME.onnx``. Else one case is made up: small sizes, numbers
 drawn by each name's own seed, so that the same layer always gets the same ones.
 """
@@ -134,9 +137,13 @@ class Witness:
         """Evaluate the module on every case; CheckFailed where an output left the tolerance of the import's or the
         stored one's.
         """
+        for case in self.cases:
+            _extend(case, module)
         outputs = [self._run(module, case) for case in self.cases]
         compared = [self._run(module, case, True) for case in self.cases] if self.fp64 else outputs
         types = _types(module)
+        for before, after in zip(self.baseline, compared, strict=True):
+            before.update((n, a) for n, a in after.items() if n not in before)
         for case, before, after in zip(self.cases, self.baseline, compared, strict=True):
             wide = {n: a for n, a in before.items() if types[n].is_float}
             rest = {n: a for n, a in before.items() if n not in wide}
@@ -196,6 +203,23 @@ def _made_up(module: Module) -> Case:
         shape = tuple(evaluate(d, sizes) for d in whole_shape(value.name, value.type.shape, module))
         inputs[value.name] = _numbers(value.name, value.type.dtype, shape)
     return Case("made up", inputs)
+
+
+def _extend(case: Case, module: Module) -> None:
+    """Give a case the inputs that the module has gained."""
+    inputs = {v.name: v for v in module.main.inputs}
+    gained = [v for n, v in inputs.items() if not any(n == k.partition(".")[2] or n == k for k in case.inputs)]
+    sizes: dict[str, int] = {}
+    for name, v in inputs.items() if gained else ():
+        if name in case.inputs and v.type.shape is not None:
+            shape = whole_shape(name, v.type.shape, module)
+            reference.bind(v.type.with_shape(shape), np.shape(case.inputs[name]), sizes)
+    for v in gained:
+        try:
+            shape = tuple(evaluate(d, sizes) for d in v.type.dims)
+        except KeyError as unknown:
+            raise Refusal(f"--check cannot make up input '{v.name}': size {unknown} is not known") from None
+        case.inputs[v.name] = _numbers(v.name, v.type.dtype, shape)
 
 
 def _numbers(name: str, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:

@@ -341,6 +341,22 @@ once for a layer that is repeated; then its calls are taken apart, and ``fold`` 
 """
 
 
+TRAIN_PIPELINE = (
+    "canonicalise,fold{weights=false},recover-rope,recover-attention,canonicalise,cse,dce,"
+    "recover-moe,expand-moe,fuse-gating,autodiff,canonicalise,cse,dce,fuse-vector,inline,fold{weights=false},dce"
+)
+"""What ``moec compile --train`` runs.
+
+Forward is brought into its best form first, so that backward is derived from that; a repeated layer is differentiated
+once. Weights keep the layout that they came in, as gradients are given for them by name.
+"""
+
+
 def default_passes() -> list[Pass]:
     """The passes of ``DEFAULT_PIPELINE`` with their default options."""
     return parse_passes(DEFAULT_PIPELINE)
+
+
+def train_passes(options: str = "") -> list[Pass]:
+    """The passes of ``TRAIN_PIPELINE``, autodiff with ``options`` as they stand within its braces."""
+    return parse_passes(TRAIN_PIPELINE.replace("autodiff", f"autodiff{{{options}}}"))

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moec.autodiff.activity import Activity, Wanted
-from moec.autodiff.crossing import Crossing
+from moec.autodiff.crossing import Across, Crossing
 from moec.autodiff.functions import Functions, prune
 from moec.autodiff.loss import PREFIX, losses, seeds
 from moec.autodiff.prepare import inline_fused
+from moec.autodiff.sides import SEAM
 from moec.autodiff.sweep import NAME, Sweep
 from moec.diagnostics import Problem, Refusal, Where, suggest
-from moec.ir.graph import Module, Node, Origin, Value
+from moec.ir.graph import Graph, Module, Node, Origin, Value
 from moec.ir.types import DType
 from moec.ops.build import make_node
+from moec.ops.registry import OPS
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,19 @@ class Options:
     loss_scale: float = 1.0
 
 
-def differentiate(module: Module, options: Options = Options()) -> Module:
+PLAIN = Options()
+"""Every float, the only scalar or all outputs, gradients as wide as what they are of, no scaling."""
+
+
+def differentiate(module: Module, options: Options = PLAIN) -> Module:
     """Turn ``main`` into the joint graph, in place: forward, loss hook, backward. Returns the module.
 
     Outputs keep their names; behind them come the gradients, ``d_<input>`` then ``d_<weight>``, each of its input's or
     weight's shape. Every value of forward that backward reads stands in one ``save``. Refusal names every op that a
     gradient would have to go through and cannot, and every name that does not fit.
     """
+    if any(n.op in SEAM for n in module.nodes()):
+        raise Refusal("the module is a training graph already", todo="differentiate the forward module")
     inline_fused(module)
     main = module.main
     chosen = _targets(module, options)
@@ -57,7 +65,9 @@ def differentiate(module: Module, options: Options = Options()) -> Module:
     _return(module, sweep, inputs, chosen, options)
     prune(main, sweep.tape.made)
     made = [n for n in sweep.tape.made if n.graph is main]
-    Crossing(main, main, made, main.inputs[len(inputs) :], _Saves(module).across).run()
+    Crossing(main, main, made, main.inputs[len(inputs) :], _across(main)).run()
+    _name_saves(main)
+    functions.drop_originals()
     return module
 
 
@@ -136,23 +146,32 @@ def _unscaled(sweep: Sweep, gradient: Value, scale: float) -> Value:
     return sweep.tape.scaled(gradient, 1 / scale)
 
 
-class _Saves:
-    """Makes the ``save`` of a value, right behind the node that defines it."""
+def _across(main: Graph) -> Across:
+    """Reads a value of forward through a ``save`` right behind the node that defines it; an input as it is."""
 
-    def __init__(self, module: Module):
-        self.graph = module.main
-        self.names: dict[str, int] = {}
-
-    def across(self, v: Value) -> Value:
+    def across(v: Value) -> Value:
         node = v.producer
         if node is None:
             return v
-        stem = name = v.name or node.op
-        while name in self.names:
-            self.names[stem] += 1
-            name = f"{stem}_{self.names[stem]}"
-        self.names[name] = 1
         origin = Origin(node.origin.sources, (*node.origin.rewrites, NAME))
-        made = self.graph.insert(make_node("save", [v], {"name": name}, origin), node.next)
-        made.result.name = name
-        return made.result
+        return main.insert(make_node("save", [v], {"name": ""}, origin), node.next).result
+
+    return across
+
+
+def _name_saves(main: Graph) -> None:
+    """Name each save after its value, else after the op that makes it (and which of its results), numbered in order."""
+    taken: dict[str, int] = {}
+    for save in main:
+        v = save.operand(0) if save.op == "save" else None
+        if v is None or v.producer is None:
+            continue
+        results = OPS[v.producer.op].signature.results
+        which = f".{results[v.index].name}" if len(v.producer.results) == len(results) > 1 else ""
+        stem = name = v.name or v.producer.op + which
+        while name in taken:
+            taken[stem] += 1
+            name = f"{stem}.{taken[stem]}"
+        taken[name] = 1
+        save.attrs["name"] = save.result.name = name
+        save.proof = None

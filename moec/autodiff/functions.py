@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from moec.autodiff.activity import Activity, Wanted
 from moec.autodiff.crossing import Crossing
+from moec.autodiff.memory import callers_first
 from moec.autodiff.sweep import Sweep
 from moec.ir.graph import Graph, Module, Node, Value
 from moec.ir.symbol import Expr, symbols_of
@@ -60,6 +61,13 @@ class Functions:
             sweep.add_weight(name, gradient)
         found = dict(zip(pair.gradients, back.results, strict=False))
         return [found.get(i) for i in range(len(made.operands))]
+
+    def drop_originals(self) -> None:
+        """Take out the functions that were differentiated and that nobody calls any more."""
+        reached = {graph.name for graph in callers_first(self.module)}
+        for name in dict.fromkeys(key[0] for key in self.pairs):
+            if name not in reached:
+                del self.module.functions[name]
 
     def exchange(self, graph: Graph, node: Node, pair: Pair) -> Node:
         """Put a call of the forward function in the place of ``node``."""

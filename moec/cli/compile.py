@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from moec.cli.common import Input, Sizes, stage
+from moec.diagnostics import Usage
 
 
 def compile(
@@ -24,6 +26,37 @@ def compile(
         str | None,
         typer.Option(
             "--passes", metavar="A,B{opt=v},...", help="Passes to run instead of the default ones.", show_default=False
+        ),
+    ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Make the joint graph of forward and backward; see below.")
+    ] = False,
+    loss: Annotated[
+        str | None,
+        typer.Option("--loss", metavar="OUT+...", help="With --train: outputs to differentiate.", show_default=False),
+    ] = None,
+    wrt: Annotated[
+        str | None,
+        typer.Option(
+            "--wrt",
+            metavar="NAME+...",
+            help="With --train: inputs and weights to differentiate for.",
+            show_default=False,
+        ),
+    ] = None,
+    loss_scale: Annotated[
+        float | None,
+        typer.Option(
+            "--loss-scale", metavar="S", help="With --train: what the loss is multiplied by.", show_default=False
+        ),
+    ] = None,
+    weight_grads: Annotated[
+        str | None,
+        typer.Option(
+            "--weight-grads",
+            metavar="DTYPE",
+            help="With --train: f32 keeps gradients of 16-bit weights in f32.",
+            show_default=False,
         ),
     ] = None,
     check: Annotated[
@@ -45,11 +78,16 @@ def compile(
     [bold]summary.json[/bold].
     Sizes left open stay run-time arguments of the kernels; --set only says what to tune and time for.
 
+    --train adds outputs d_NAME, the gradients of inputs and weights. The loss is the output that is a scalar, or the
+    sum of those that --loss names; of an output that is none (a layer's y) the incoming gradient becomes an input d_y.
+    What forward keeps for backward stands in save nodes; the table says how many bytes.
+
     [bold]Examples[/bold]
 
       moec compile layer.moe -o build/layer --set T=4096
       moec compile model.onnx -o build/model --target ascend910b3 --check
       moec compile model.onnx -o build/model --print-after recover-moe
+      moec compile layer.moe -o build/layer --train --weight-grads f32
       moec compile config.json -o build/layers --set batch=1,seq=8192     (the decoder layers of a Hugging Face model)
     """
     from moec import driver
@@ -63,12 +101,22 @@ def compile(
         target=target,
         set=sizes,
         passes=passes,
+        train=_options(train, {"loss": loss, "wrt": wrt, "loss_scale": loss_scale, "weight_grads": weight_grads}),
         check=check,
         print_after=print_after or (),
         print=typer.echo,
         stage=stage,
     )
     print_summary(compiled.summary, out)
+
+
+def _options(train: bool, given: Mapping[str, object | None]) -> str | None:
+    """The options of the autodiff pass; None without ``--train``, which the others want."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if chosen and not train:
+        named = ", ".join("--" + name.replace("_", "-") for name in chosen)
+        raise Usage(f"{named} without --train", todo="add --train")
+    return ",".join(f"{name}={value}" for name, value in chosen.items()) if train else None
 
 
 def add_to(app: typer.Typer) -> None:

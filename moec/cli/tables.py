@@ -14,6 +14,9 @@ from moec.cli.common import print_table, warn
 SHOWN_MISSES = 3
 """Near misses of a pass that are printed; summary.json and the report have them all."""
 
+SHOWN_SAVES = 5
+"""Saved activations that are printed; summary.json has them all."""
+
 
 def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     """Passes, kernels and totals of a compilation, and where the files are."""
@@ -29,6 +32,8 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
             typer.echo(f"  near miss of {miss['rule']}: {miss['reason']}")
     before, after = (sum(summary["ops"][k].values()) for k in ("before", "after"))
     typer.echo(f"nodes: {before} -> {after}")
+    if summary["saved"]:
+        _print_saved(summary["saved"])
     if summary["checks"]:
         worst = max(
             (o["max_rel"] for c in summary["checks"] for o in c["outputs"] if o["max_rel"] != "inf"), default=0.0
@@ -41,6 +46,15 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
         for reason in summary["not_lowered"]:
             print(reason, file=sys.stderr)
     typer.echo(f"written: {out}/ (open report.html)")
+
+
+def _print_saved(saved: Mapping[str, Any]) -> None:
+    size = "bytes that data decides" if saved["bytes"] is None else f"{saved['bytes']:,} bytes"
+    largest = sorted(saved["values"], key=lambda v: -(v["bytes"] or 0))[:SHOWN_SAVES]
+    typer.echo(
+        f"saved activations: {saved['count']}, {size}; the largest: "
+        + ", ".join(f"{v['name']} {v['type']}" for v in largest)
+    )
 
 
 def _print_kernels(summary: Mapping[str, Any]) -> None:

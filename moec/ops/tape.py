@@ -38,6 +38,9 @@ Gradients = Sequence[Value | None]
 """One gradient an operand of the node; None where there is none."""
 
 
+REASON = "no_gradient"
+
+
 class NoGradient(Exception):
     """A gradient function has none for the node as it is; the text says why."""
 
@@ -48,7 +51,13 @@ def no_grad(reason: str) -> staticmethod[..., Gradients]:
     def grad(t: Tape, node: Node, *dys: Value | None) -> Gradients:
         raise NoGradient(reason)
 
+    setattr(grad, REASON, reason)
     return staticmethod(grad)
+
+
+def refusal(grad: Callable[..., Gradients] | None) -> str:
+    """Why a gradient function of ``no_grad`` has none; nothing for one that computes."""
+    return str(getattr(grad, REASON, ""))
 
 
 class Tape:

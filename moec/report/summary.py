@@ -12,6 +12,8 @@
   ``cycles``, ``us``, ``floor_us``, ``bound``, ``bytes``, ``flops``.
 - ``launches``: number of kernel launches. ``total``: ``cycles``, ``us``, ``floor_us``, ``bytes``, ``flops`` of all
   kernels.
+- ``saved``: what forward keeps for backward in a training graph: ``count``, ``bytes`` at the sizes used (null where
+  data decides a size), and each value's ``name``, ``type``, ``times`` and ``bytes``; null where it is none.
 - ``checks``: with ``--check``: ``after`` which stage, ``case``, ``against``, ``outputs`` (``output``, ``max_abs``,
   ``max_rel``, ``allowed``).
 """
@@ -23,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import moec
+from moec.autodiff import Saved
 from moec.ir.graph import Module
 from moec.ir.symbol import Bounds
 from moec.passes.base import NearMiss, Step
@@ -92,6 +95,20 @@ def _finite(value: float) -> float | str:
     return value if math.isfinite(value) else "inf"
 
 
+def saved_entry(saved: Sequence[Saved], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """The saved activations of a training graph."""
+    each = [s.bytes(sizes) for s in saved]
+    known = [n for n in each if n is not None]
+    return {
+        "count": sum(s.times for s in saved),
+        "bytes": sum(known) if len(known) == len(each) else None,
+        "values": [
+            {"name": s.name, "type": str(s.type), "times": s.times, "bytes": n}
+            for s, n in zip(saved, each, strict=True)
+        ],
+    }
+
+
 def summary(
     source: Mapping[str, str],
     warnings: Sequence[str],
@@ -105,6 +122,7 @@ def summary(
     schedule: Schedule | None,
     not_lowered: Sequence[str],
     checks: Sequence[Check],
+    saved: Sequence[Saved] = (),
 ) -> dict[str, Any]:
     """The whole summary; see the module's docstring for the keys."""
     kernels = schedule.kernels if schedule is not None else ()
@@ -124,5 +142,6 @@ def summary(
         "kernels": [kernel_entry(k) for k in kernels],
         "launches": len(kernels),
         "total": totals(schedule) if schedule is not None else None,
+        "saved": saved_entry(saved, sizes) if saved else None,
         "checks": [check_entry(c) for c in checks],
     }

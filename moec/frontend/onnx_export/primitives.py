@@ -261,9 +261,15 @@ def _constant(s: Scope, n: Node, x: list[str]) -> str:
     return s.constant(n.attrs["value"])
 
 
-@_spells("to_host", "to_device", "read_start", "read_wait")
+@_spells("to_host", "to_device", "read_start", "read_wait", "save")
 def _copy(s: Scope, n: Node, x: list[str]) -> str:
     return s.one("Identity", x[0])
+
+
+@_spells("seed")
+def _seed(s: Scope, n: Node, x: list[str]) -> str:
+    shape = (1,) * n.result.type.rank
+    return s.constant(ArrayData(np.full(shape, n.attrs["scale"]).astype(n.result.type.dtype.carrier)))
 
 
 @_spells("bind_size", "device_size")

@@ -1,0 +1,25 @@
+"""Which nodes of a joint graph are backward."""
+
+from __future__ import annotations
+
+from moec.autodiff.loss import PREFIX
+from moec.ir.graph import Graph, Node, Value
+
+SEAM = ("save", "seed")
+
+
+def backward_nodes(graph: Graph) -> set[Node]:
+    """The nodes of a joint graph's ``main`` that are reachable from a ``save``, a ``seed``, or an incoming gradient.
+
+    Saves are forward, seeds backward. Nodes without operands (constants, weights, number ranges) are on no side.
+    """
+    incoming = {v for v in graph.inputs if v.name.startswith(PREFIX) and v.name[len(PREFIX) :] in graph.output_names}
+    behind: set[Value] = set(incoming)
+    found: set[Node] = set()
+    for node in graph:
+        if node.op == "seed" or any(v in behind for v in node.operands):
+            found.add(node)
+            behind.update(node.results)
+        elif node.op == "save":
+            behind.update(node.results)
+    return found

@@ -1,0 +1,249 @@
+"""Gradients of every primitive op against central differences in f64, with number and with symbol sizes.
+
+Which ops there are comes from the registry: one that declares a gradient and has no case here or in a named file fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from moec.ir.symbol import sym
+from moec.ir.types import F32
+from moec.ops import OPS
+from moec.ops.tape import refusal
+from tests.support.train import Case, check_case
+
+Array = np.ndarray
+T, S = sym("T"), sym("S")
+
+ELSEWHERE = {
+    "test_attention_grads.py": ("attention_lse",),
+    "test_moe_grads.py": (
+        "cross_entropy",
+        "gating",
+        "grouped_matmul",
+        "layer_norm",
+        "permute",
+        "rms_norm",
+        "rope",
+        "swiglu",
+        "unpermute",
+    ),
+    "test_autodiff.py": ("save",),
+}
+"""Ops whose gradients have tests of their own."""
+
+
+def distinct(rng: np.random.Generator, *shape: int, low: float = -2.0, high: float = 2.0) -> Array:
+    """Numbers that lie apart from one another and from 0, so that no comparison turns within a step."""
+    count = int(np.prod(shape))
+    grid = low + (high - low) * (np.arange(count) + rng.uniform(0.3, 0.7, count)) / count
+    grid = np.where(np.abs(grid) < 0.02, 0.05, grid)
+    return rng.permutation(grid).reshape(shape)
+
+
+POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "pow", "div", "mod")
+
+
+def elementwise(name: str, rng: np.random.Generator) -> Iterator[Case]:
+    """Every way to broadcast; operands from the domain of the op."""
+    low = 0.3 if name in POSITIVE else -2.0
+    attrs_of: dict[str, list[dict[str, Any]]] = {
+        "gelu": [{"approximate": "none"}, {"approximate": "tanh"}],
+        "mod": [{"fmod": False}, {"fmod": True}],
+        "cast": [{"to": F32}],
+    }
+    for attrs in attrs_of.get(name, [{}]):
+        if name == "select":
+            for shape in ((3, 5), (1, 5), (3, 1)):
+                yield Case(name, [rng.random((3, 5)) < 0.5, distinct(rng, *shape), distinct(rng, 5)])
+            yield Case(name, [rng.random((1, 7)) < 0.5, distinct(rng, 5, 1), distinct(rng, 5, 7)])
+        elif len(OPS[name].signature.operands) == 1:
+            yield Case(name, [distinct(rng, 3, 5, low=low)], attrs)
+            yield Case(name, [distinct(rng, 1, low=low).reshape(())], attrs)
+        else:
+            for a, b in (
+                ((3, 5), (3, 5)),
+                ((5, 7), (7,)),
+                ((5, 1), (1, 7)),
+                ((), (5,)),
+                ((2, 1, 5), (3, 1)),
+                ((1,), ()),
+            ):
+                both = distinct(rng, int(np.prod(a) + np.prod(b)), low=low)
+                x, y = both[: int(np.prod(a))].reshape(a), both[int(np.prod(a)) :].reshape(b)
+                if name == "mod":
+                    x = rng.integers(-3, 4, np.broadcast_shapes(a, b)) * y + y * rng.uniform(0.2, 0.8, ())
+                yield Case(name, [x, y], attrs)
+
+
+def reductions(name: str, rng: np.random.Generator) -> Iterator[Case]:
+    for axes in ((0,), (2,), (0, 2), (0, 1, 2), ()):
+        for keep in (True, False):
+            yield Case(name, [distinct(rng, 3, 5, 2, low=0.3)], {"axes": axes, "keepdims": keep})
+    if name == "reduce_prod":
+        x = distinct(rng, 4, 5)
+        x[0, 1] = x[1, 2] = x[1, 4] = 0.0
+        yield Case(name, [x], {"axes": (1,), "keepdims": False})
+
+
+def along(name: str, rng: np.random.Generator) -> Iterator[Case]:
+    for axis in (0, 1, 2):
+        yield Case(name, [distinct(rng, 3, 5, 2)], {"axis": axis})
+
+
+def cumsum(name: str, rng: np.random.Generator) -> Iterator[Case]:
+    for axis in (0, 1):
+        for exclusive in (False, True):
+            for reverse in (False, True):
+                attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+                yield Case(name, [distinct(rng, 3, 5)], attrs)
+
+
+def matmul(name: str, rng: np.random.Generator) -> Iterator[Case]:
+    for lead_a, lead_b in (
+        ((), ()),
+        ((5,), (5,)),
+        ((5,), ()),
+        ((), (7,)),
+        ((2, 1), (1, 3)),
+        ((3,), (2, 1)),
+        ((1,), ()),
+    ):
+        for ta in (False, True):
+            for tb in (False, True):
+                a = rng.standard_normal((*lead_a, *((2, 4) if ta else (4, 2))))
+                b = rng.standard_normal((*lead_b, *((3, 2) if tb else (2, 3))))
+                yield Case(name, [a, b], {"transpose_a": ta, "transpose_b": tb})
+
+
+def moved(name: str, rng: np.random.Generator) -> Iterator[Case]:
+    x = distinct(rng, 3, 5, 2)
+    if name == "reshape":
+        yield Case(name, [x], {"shape": (3 * T, 2)})
+        yield Case(name, [x], {"shape": (2, T, 3, 1)})
+    elif name == "transpose":
+        for perm in ((2, 0, 1), (1, 0, 2), (0, 1, 2)):
+            yield Case(name, [x], {"perm": perm})
+    elif name == "concat":
+        for axis, sizes in ((0, (1, 2, 4)), (1, (2, 0, 1))):
+            parts = [distinct(rng, *(n if i == axis else 5 for i in range(2))) for n in sizes]
+            yield Case(name, parts, {"axis": axis})
+        yield Case(name, [x, distinct(rng, 3, 7, 2)], {"axis": 1})
+    elif name == "slice":
+        for start, stop, step in ((0, 5, 1), (1, 4, 1), (0, 5, 2), (1, 5, 3), (2, 2, 1), (2, 2, 2), (0, 4, 4)):
+            yield Case(name, [x], {"axis": 1, "start": start, "stop": T if stop == 5 else stop, "step": step})
+        yield Case(name, [distinct(rng, 9)], {"axis": 0, "start": 2, "stop": 8, "step": 3})
+    elif name == "pad":
+        yield Case(name, [x], {"before": (0, 1, 2), "after": (1, 0, 3), "value": 1.5})
+        yield Case(name, [x], {"before": (0, 0, 0), "after": (0, 0, 0), "value": 0.0})
+    elif name == "expand":
+        for shape, target in (
+            ((5, 1), (5, 3)),
+            ((5,), (7, 5)),
+            ((), (2, 5)),
+            ((1, 5, 1), (3, 7, 5, 2)),
+            ((3, 2), (3, 2)),
+        ):
+            dims = tuple({5: T, 7: S}.get(n, n) for n in target)
+            yield Case(name, [distinct(rng, *shape) if shape else np.array(0.7)], {"shape": dims})
+    elif name == "tile":
+        yield Case(name, [x], {"repeats": (2, 1, 3)})
+        yield Case(name, [distinct(rng, 3)], {"repeats": (T,)})
+    else:
+        for upper in (False, True):
+            for k in (-1, 0, 2):
+                yield Case(name, [x], {"upper": upper, "k": k})
+
+
+def indexed(name: str, rng: np.random.Generator) -> Iterator[Case]:
+    x = distinct(rng, 4, 5, 3)
+    if name == "gather":
+        for axis in (0, 1, 2):
+            for shape in ((), (6,), (2, 7)):
+                yield Case(name, [x, rng.integers(-3, 3, shape)], {"axis": axis})
+    elif name == "gather_elements":
+        for axis in (0, 1, 2):
+            yield Case(name, [x, rng.integers(-3, 3, (2, 5, 2))], {"axis": axis})
+    elif name == "gather_nd":
+        for batch, depth, lead in (
+            (0, 1, (6,)),
+            (0, 2, (2, 7)),
+            (0, 3, (2,)),
+            (1, 1, (4, 2)),
+            (1, 2, (4,)),
+            (2, 1, (4, 5, 2)),
+        ):
+            yield Case(name, [x, rng.integers(-3, 3, (*lead, depth))], {"batch_dims": batch})
+    elif name == "topk":
+        for axis, largest, k in ((0, True, 2), (1, False, 3), (2, True, 3), (1, True, 0)):
+            yield Case(name, [x], {"k": k, "axis": axis, "largest": largest, "sorted": True})
+    else:
+        for reduction in ("none", "add", "max", "min"):
+            both = distinct(rng, 120)
+            if name == "scatter_elements":
+                for axis in (0, 1, 2):
+                    yield Case(
+                        name,
+                        [both[:60].reshape(4, 5, 3), rng.integers(-3, 3, (3, 4, 2)), both[60:84].reshape(3, 4, 2)],
+                        {"axis": axis, "reduction": reduction},
+                    )
+            else:
+                for depth, lead, rest in ((1, (2,), (5, 3)), (2, (4,), (3,)), (3, (7, 2), ())):
+                    count = int(np.prod((*lead, *rest)))
+                    yield Case(
+                        name,
+                        [
+                            both[:60].reshape(4, 5, 3),
+                            rng.integers(-3, 3, (*lead, depth)),
+                            both[60 : 60 + count].reshape(*lead, *rest),
+                        ],
+                        {"reduction": reduction},
+                    )
+
+
+def ranges(name: str, rng: np.random.Generator) -> Iterator[Case]:
+    start, limit, delta = (np.array(v) for v in (0.3, 2.9, 0.55))
+    yield Case(name, [start, limit, delta], {"count": T}, skip=(1,))
+
+
+Cases = Callable[[str, np.random.Generator], Iterator[Case]]
+CASES: dict[str, Cases] = {
+    **{n: elementwise for n, d in OPS.items() if "elementwise" in d.traits and d.grad is not None},
+    **dict.fromkeys(("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"), reductions),
+    **dict.fromkeys(("softmax", "log_softmax"), along),
+    "cumsum": cumsum,
+    "matmul": matmul,
+    **dict.fromkeys(("reshape", "transpose", "concat", "slice", "pad", "expand", "tile", "trilu"), moved),
+    **dict.fromkeys(("gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd", "topk"), indexed),
+    "range": ranges,
+}
+
+
+def test_every_op_has_a_gradient_or_says_why_not() -> None:
+    silent = [n for n, d in OPS.items() if d.grad is None and not d.nondiff]
+    both = [n for n, d in OPS.items() if d.grad is not None and d.nondiff]
+    assert not silent and not both
+
+
+def test_every_gradient_is_compared_with_differences() -> None:
+    with_gradient = {n for n, d in OPS.items() if d.grad is not None and not refusal(d.grad)}
+    named = {n for names in ELSEWHERE.values() for n in names}
+    assert sorted(with_gradient - named) == sorted(CASES)
+    here = Path(__file__).parent
+    for file, names in ELSEWHERE.items():
+        text = (here / file).read_text()
+        assert [n for n in names if f'"{n}"' not in text] == [], file
+
+
+@pytest.mark.parametrize("symbolic", [False, True], ids=["numbers", "symbols"])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_the_differences(name: str, symbolic: bool) -> None:
+    rng = np.random.default_rng(len(name))
+    for i, case in enumerate(CASES[name](name, rng)):
+        check_case(case, symbolic, seed=i)
