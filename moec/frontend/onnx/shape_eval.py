@@ -9,8 +9,10 @@ then becomes an ordinary node.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from moec.frontend.onnx.facts import Facts
@@ -83,16 +85,32 @@ def evaluate(op: str, args: Args, attrs: dict[str, Any], facts: Facts, opset: in
         return None
     except IndexError as error:
         raise ValueError(f"{op} of sizes: {error}") from None
-    if outputs is None or any(c.items.size > LIMIT or not all(map(_moderate, c.items.flat)) for c in outputs):
+    if outputs is None or any(c.items.size > LIMIT or not _moderate(c) for c in outputs):
         return None
     return outputs
 
 
-def _moderate(dim: Dim) -> bool:
-    """Whether it is within 64 bits and not so long a polynomial that computing with it takes much."""
-    if isinstance(dim, Expr):
-        return len(dim.terms) <= MOST_TERMS and all(len(mono) <= MOST_FACTORS for mono, _ in dim.terms)
-    return not isinstance(dim, int) or -(1 << 63) <= dim < 1 << 63
+def _moderate(found: Content) -> bool:
+    """Whether every element is one of its dtype (else the run wraps it around), and none so long a polynomial that
+    computing with it takes much.
+    """
+    low, high = _range_of(found.dtype)
+    for dim in found.items.flat:
+        if isinstance(dim, Expr):
+            if len(dim.terms) > MOST_TERMS or any(len(mono) > MOST_FACTORS for mono, _ in dim.terms):
+                return False
+        elif not low <= dim <= high:
+            return False
+    return True
+
+
+@cache
+def _range_of(dtype: DType) -> tuple[int, int]:
+    """The least and the largest integer of a dtype."""
+    if dtype is BOOL:
+        return 0, 1
+    info = ml_dtypes.iinfo(dtype.carrier)
+    return int(info.min), int(info.max)
 
 
 def first(args: Args) -> Content:
