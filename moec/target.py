@@ -58,6 +58,8 @@ class KernelTime:
     low_us: float = 0.0
     high_us: float = 0.0
     """The band that holds about nine in ten measurements of such a kernel; both 0 where there is none."""
+    confidence: str = ""
+    """How sure the estimate is: ``high``, ``medium`` or ``low`` by the width of the band."""
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,27 @@
-"""``moec estimate``: the modelled time of one op as one kernel, as JSON."""
+"""``moec estimate``: the modelled time of one op, or of every row of a table of operators."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from moec.cli.common import print_json
+from moec.cli.estimate_table import estimate_rows
 from moec.diagnostics import Problem, Refusal, Usage
 from moec.ir.types import DType, TensorType, dtype
 
 
 def estimate(
-    op: Annotated[str, typer.Argument(help="An op: `moec ops` lists them.", show_default=False)],
+    op: Annotated[str | None, typer.Argument(help="An op: `moec ops` lists them.", show_default=False)] = None,
     shapes: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--shape", metavar="AxB[,CxD...]", help="Operand shapes in order.", show_default=False),
-    ],
+    ] = None,
     dtypes: Annotated[
         str, typer.Option("--dtype", metavar="D[,D...]", help="One dtype for all operands, or one each.")
     ] = "bf16",
@@ -27,14 +30,55 @@ def estimate(
         typer.Option("--attr", metavar="NAME=VALUE", help="An attribute of the op; a flag is off unless given."),
     ] = None,
     target: Annotated[str, typer.Option("--target", help="The machine: `moec targets` lists them.")] = "ascend910b1",
+    as_json: Annotated[bool, typer.Option("--json", help="JSON also on a terminal.")] = False,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            "--table", metavar="IN.csv", help="A table of vendor operators instead of an op.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="OUT.csv", help="Where the table goes; else stdout.", show_default=False),
+    ] = None,
+    chip_as: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--chip-as", metavar="CLASS=MACHINE", help="The machine for a chip of the table.", show_default=False
+        ),
+    ] = None,
 ) -> None:
-    """Print cycles and microseconds of one op on a modelled NPU, as JSON.
+    """Print the time of one op on a modelled NPU, with its band: a table on a terminal, else JSON.
+
+    An op that moec has a kernel for is run by the cycle model, any other is estimated by what it must move and compute;
+    "model" says which.
+
+    With [bold]--table[/bold]: a CSV with the columns chip, op, input_shapes and, where known, output_shapes, dtypes,
+    formats, block_dim and freq_mhz, as the vendor's profiler has them. Every row comes back in its place with
+    predicted_us, low_us, high_us (nine of ten measurements lie between), bound_by, and a reason where there is no
+    estimate.
 
     [bold]Examples[/bold]
 
       moec estimate matmul --shape 4096x7680,7680x2048 --dtype bf16
       moec estimate softmax --shape 4096x256 --dtype f32 --attr axis=1 --target ascend910b3
+      moec estimate --table ops.csv -o estimates.csv --chip-as "my card=ascend910b2"
     """
+    if table is not None:
+        if op is not None or shapes:
+            raise Usage("--table takes its ops from the file", todo="leave out the op and --shape, or --table")
+        estimate_rows(table, out, chip_as or ())
+        return
+    if op is None or not shapes:
+        raise Usage("an op and its shapes are missing", todo="moec estimate OP --shape AxB, or --table IN.csv")
+    if out is not None or chip_as:
+        raise Usage("--out and --chip-as belong to --table", todo="give --table, or leave them out")
+    _estimate_op(op, shapes, dtypes, attributes or (), target, as_json)
+
+
+def _estimate_op(
+    op: str, shapes: Sequence[str], dtypes: str, attributes: Sequence[str], target: str, as_json: bool
+) -> None:
     from moec.driver import load_target
     from moec.ops.registry import opdef
 
@@ -43,12 +87,33 @@ def estimate(
         operands = _operands(shapes, dtypes)
         kinds = {name: attr.kind for name, attr in definition.attrs.items()}
         flags = {name: False for name, kind in kinds.items() if kind == "bool"}
-        attrs = definition.complete(flags | _attributes(attributes or (), kinds))
+        attrs = definition.complete(flags | _attributes(attributes, kinds))
         definition.infer(operands, attrs)
     except ValueError as error:
         raise Refusal(str(error), todo="`moec ops` lists ops, operands and attributes") from None
-    time = load_target(target).estimate(op, operands, attrs, {})
-    print_json(_answer(op, operands, attrs, target, time))
+    answer = _answer(op, operands, attrs, target, load_target(target).estimate(op, operands, attrs, {}))
+    if as_json or not sys.stdout.isatty():
+        print_json(answer)
+    else:
+        _print_answer(answer)
+
+
+def _print_answer(answer: Mapping[str, Any]) -> None:
+    """One op for people: what was asked, time and band, what limits it, pipes."""
+    typer.echo(f"{answer['op']}({', '.join(answer['operands'])}) on {answer['target']}")
+    band = f"   {answer['low_us']:.2f} to {answer['high_us']:.2f}, confidence {answer['confidence']}"
+    lines = [
+        ("time", f"{answer['us']:.2f} us" + (band if answer["high_us"] else "")),
+        ("launch", f"{answer['launch_us']:.2f} us"),
+        ("at least", f"{answer['floor_us']:.2f} us"),
+        ("limited by", answer["bound"]),
+        ("cores", f"{answer['blocks']} {answer['core']}"),
+        ("moves", f"{answer['bytes']:,} bytes, {answer['flops']:,} FLOP"),
+        ("pipes", ", ".join(f"{pipe} {share:.0%}" for pipe, share in answer["busy"].items() if share >= 0.005)),
+        ("model", answer["model"]),
+    ]
+    for name, value in lines:
+        typer.echo(f"  {name:<11} {value}")
 
 
 def _answer(
@@ -63,7 +128,9 @@ def _answer(
         "attrs": {k: _json(v) for k, v in attrs.items()},
         "target": target,
     }
-    return asked | kernel_entry(time) | {"launch_us": round(time.launch_us, 4), "busy": busy, "model": time.model}
+    extra = {"launch_us": round(time.launch_us, 4), "busy": busy, "model": time.model}
+    band = {"low_us": round(time.low_us, 4), "high_us": round(time.high_us, 4), "confidence": time.confidence}
+    return asked | kernel_entry(time) | band | extra
 
 
 def _json(value: Any) -> Any:

@@ -14,10 +14,10 @@ from moec.target import KernelTime, Sizes
 from moec.targets.ascend.machine import Machine
 from moec.targets.ascend.opmodel.chip import chip_of
 from moec.targets.ascend.opmodel.constants import OP_MODEL_VERSION
+from moec.targets.ascend.opmodel.estimate import estimate_work
 from moec.targets.ascend.opmodel.host import host_us
 from moec.targets.ascend.opmodel.layer import work_of
 from moec.targets.ascend.opmodel.links import COLLECTIVES, collective_us
-from moec.targets.ascend.opmodel.predict import predict
 from moec.targets.ascend.opmodel.tensor import Tensor
 
 CONTROL = ("if", "loop", "scan", "call", "fused", "host", "moe")
@@ -60,12 +60,13 @@ def op_time(
     work = work_of(op, cost, ins, outs, attrs)
     if work is None or (work.moved == 0 and work.vector == 0):
         raise Refusal(f"op '{op}' moves and computes nothing", Where(node=op), "ask for an op that has a kernel")
-    p = predict(work, chip_of(machine))
+    estimate = estimate_work(work, chip_of(machine))
+    p = estimate.prediction
     busy = {pipe: min(1.0, us / p.us) for pipe, us in p.busy.items()}
     cycles = max(1, round((p.us - p.launch_us) * machine["clock_mhz"]))
     return KernelTime(
         op, p.core, p.blocks, cycles, p.us, p.launch_us, p.floor_us, p.bound, work.flops, work.moved, busy,
-        model=p.model,
+        model=p.model, low_us=estimate.low_us, high_us=estimate.high_us, confidence=estimate.confidence,
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def chip_of(machine: Machine, mhz: float | None = None, aic: int | None = None) 
     own = machine.cores("aic")
     cores = aic or own
     per_core = machine.cores("aiv") // own
-    rates = tuple((d, machine[f"cube.mac.{d}"]) for d in ("int4", "int8", "f16", "bf16", "f32"))
+    rates = tuple((d, machine[f"cube.mac.{d}"]) for d in ("int4", "int8", "f16", "bf16", "f32", "hf32"))
     return Chip(
         machine.name, cores, cores * per_core, mhz or machine["clock_mhz"], machine["memory.hbm_rate"],
         machine["memory.hbm_peak"], machine["memory.l2_bytes"], machine["memory.l2_peak"],

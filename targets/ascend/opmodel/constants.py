@@ -24,6 +24,7 @@ class Constants:
     start_core: float
     operand: float
     hbm_share: float
+    hbm_share_small: float
     l2_vector: float
     l2_cube: float
     vector_slack: float

@@ -24,6 +24,10 @@ STORE_RATE = 122.0
 HEAD = 60.0
 """Cycles of a tile that neither load nor cube fills: latencies of its first load and its store's start (mskpp)."""
 
+FRACTAL = 0.8
+"""Cost of loading fractal storage over row-major (CANN asc-devkit examples: nd2nz 84 to 111 bytes a cycle, plain copies
+139 to 156 in the mskpp table, shared by all cores about 110)."""
+
 UNALIGNED, RAGGED = 1 / 0.7, 1 / 0.51
 """Cost of loading rows that are no multiple of 512 bytes: CANN optimisation docs, at worst 70 % of the rate where 32
 bytes divide them; examples, 51 % where they do not."""
@@ -40,7 +44,9 @@ class CubeTime:
 
 def load_cost(row: float) -> float:
     """Factor on loading rows of ``row`` bytes; 0 stands for fractal storage."""
-    if row == 0 or row % 512 == 0:
+    if row == 0:
+        return FRACTAL
+    if row % 512 == 0:
         return 1.0
     return UNALIGNED if row % 32 == 0 else RAGGED
 
@@ -83,7 +89,7 @@ def _tiled(g: Gemm, chip: Chip, cores: int, c: Constants, m0: int, n0: int, spli
     tiles = g.batch * ceil(g.m / m0) * ceil(g.n / n0) * split
     rounds = max(tiles / cores, 1.0)
     rounds = ceil(rounds) if rounds < 8 else rounds + 0.5
-    item = Tensor((), g.dtype).itemsize
+    item = Tensor((), "f32" if g.dtype == "hf32" else g.dtype).itemsize
     k0 = K0.get(g.dtype, 8)
     k = ceil(g.k / split / k0) * k0
     macs = chip.macs(g.dtype)

@@ -29,6 +29,12 @@ WIDE_INTEGER = {"add": 4.0, "sub": 4.0, "max": 4.0, "min": 4.0, "eq": 1.7, "comp
 """Cycles per element of 64-bit integers, which the vector unit only does piecewise (profiled 20-core rows: Sub 3.9,
 compare 2.8; Mul runs on the scalar unit)."""
 
+WIDE = ("i64", "u64", "f64", "c64", "c128")
+"""Types that the vector unit does not compute in."""
+
+WIDE_SETUP = 2000.0
+"""Cycles that such arithmetic takes however little there is (profiled 20-core rows: scalar Add 3.0 for 0.9 us)."""
+
 BROADCAST_ROW = 60.0
 """Cycles a row and operand that is broadcast within rows (profiled: [4096, 1] x [64] takes about 120 a row)."""
 
@@ -38,7 +44,7 @@ COLD_FLAT = 1 << 20
 
 def lanes_cycles(kind: str, elements: float, dtype: str, casts: float) -> float:
     """Vector cycles of ``elements`` under ``kind``, with ``casts`` conversions to or from 16 bits an element."""
-    if dtype in ("i64", "u64", "f64", "c64", "c128"):
+    if dtype in WIDE:
         return elements * WIDE_INTEGER.get(kind, 5.0 if PASSES[kind] else 0.0) + PASSES[kind] * elements / LANES * 2
     if dtype == "f16" and PASSES[kind] <= 4:
         return PASSES[kind] * elements / LANES / 2
@@ -58,6 +64,7 @@ def elementwise(
     cycles = lanes_cycles(kind, elements, computed, casts)
     if scalar and PASSES[kind] == 2:
         cycles /= 2
+    wide = computed in WIDE and kind != "cast"
     spread = [t for t in ins if 1 < t.numel < elements]
     shape = (outs or ins)[0].shape if (outs or ins) else ()
     last = shape[-1] if shape else 1
@@ -68,12 +75,19 @@ def elementwise(
         name,
         reads=sum(t.bytes for t in ins),
         writes=sum(t.bytes for t in outs),
-        cold=sum(t.bytes for t in (*ins, *outs) if flat_is_cold and is_state(t, ins, outs)),
+        cold=_cold(ins, outs) if flat_is_cold else 0,
         vector=cycles,
         issue=issue,
+        single=WIDE_SETUP if wide else 0.0,
         units=max(1, ceil(sum(t.bytes for t in (*ins, *outs)) / 256)),
         operands=max(1, len(ins)),
     )
+
+
+def _cold(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> int:
+    """Bytes that come from HBM or push others there: state that is read, and what is written in its place."""
+    state = [t for t in ins if is_state(t, ins, outs)]
+    return sum(t.bytes for t in (*state, *outs)) if state else 0
 
 
 def is_state(t: Tensor, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> bool:
@@ -92,7 +106,7 @@ def _compute_dtype(kind: str, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> 
     if kind == "cast":
         return "f32"
     first = (ins or outs)[0].dtype if (ins or outs) else "f32"
-    if first in ("i64", "u64", "f64", "c64", "c128"):
+    if first in WIDE:
         return first
     if "bf16" in types or "f32" in types or PASSES[kind] > 4:
         return "f32"

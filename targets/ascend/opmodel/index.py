@@ -10,9 +10,13 @@ from moec.targets.ascend.opmodel.rows import PER_ELEMENT
 from moec.targets.ascend.opmodel.tensor import Tensor
 from moec.targets.ascend.opmodel.work import Work
 
-ROW_FETCH = 300.0
+ROW_FETCH = 400.0
 """Cycles a gathered row waits for device memory: a copy's latency of 193 to 206 cycles (mskpp) and the scalar read of
 its index; a profiled gather of 2 KiB rows takes 417 in all."""
+
+ROW_ADD = 1500.0
+"""Cycles a row takes that is added to device memory at an index: read, added and written before the next (a profiled
+EmbeddingDenseGrad of 4 KiB rows takes 1800 in all)."""
 
 ELEMENT_FETCH = 12.0
 """Cycles an element that is gathered on its own takes: a scalar read of device memory, 16 words a line (mskpp)."""
@@ -39,18 +43,17 @@ def gather(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
 
 
 def scatter(ins: Sequence[Tensor], outs: Sequence[Tensor], accumulates: bool = True) -> Work:
-    """Updates at places that an operand names, into a copy of the first operand or into it."""
+    """Updates at places that an operand names, in place: a copy of the whole is a kernel of its own."""
     index = [t for t in ins if t.dtype in ("i64", "i32")]
     floats = [t for t in ins if t.dtype not in ("i64", "i32")] or list(ins)
     update = min(floats, key=lambda t: t.numel) if len(floats) > 1 else floats[0]
     rows = max((t.numel for t in index), default=update.rows)
     rows = max(1, min(rows, update.numel))
     row = update.bytes / rows
-    cost = ROW_FETCH if row >= 32 else ELEMENT_FETCH * 4
-    into = sum(t.bytes for t in outs)
+    cost = (ROW_ADD if accumulates else ROW_FETCH) if row >= 32 else ELEMENT_FETCH * 4
     return Work(
-        "scatter", update.bytes * (2 if accumulates else 1) + sum(t.bytes for t in index), max(into, update.bytes),
-        cold=into if into > (64 << 20) else 0, issue=cost * rows, units=rows, operands=max(1, len(ins)), single=2000.0,
+        "scatter", update.bytes * (2 if accumulates else 1) + sum(t.bytes for t in index), update.bytes,
+        issue=cost * rows, units=rows, operands=max(1, len(ins)), single=2000.0,
     )  # fmt: skip
 
 
@@ -106,7 +109,7 @@ def permute(ins: Sequence[Tensor], outs: Sequence[Tensor], sorts: bool = True) -
     small = sum(t.bytes for t in (*ins, *outs) if t is not source and t is not result)
     cycles = sort_cycles(ceil(keys / SPREAD_SORT), min(keys, SPREAD_SORT)) * 2 if sorts else 0.0
     return Work(
-        "permute", source.bytes + small, result.bytes + small, vector=cycles, issue=0.35 * ROW_FETCH * row_copies,
+        "permute", source.bytes + small, result.bytes + small, vector=cycles, issue=0.25 * ROW_FETCH * row_copies,
         single=(MERGE * keys if keys > SPREAD_SORT else 0.0) + 4000.0 if sorts else 0.0, units=max(1, result.rows),
         operands=len(ins),
     )  # fmt: skip
@@ -122,5 +125,5 @@ def unpermute(ins: Sequence[Tensor], outs: Sequence[Tensor], weighted: bool = Tr
     rows = sum(t.rows for t in floats if 4 * t.numel >= big.numel / 4 and t.last == big.last)
     return Work(
         "permute", sum(t.bytes for t in ins), sum(t.bytes for t in outs), vector=cycles,
-        issue=0.35 * ROW_FETCH * rows, units=max(1, big.rows), operands=len(ins),
+        issue=0.25 * ROW_FETCH * rows, units=max(1, big.rows), operands=len(ins),
     )  # fmt: skip

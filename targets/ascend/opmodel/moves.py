@@ -3,51 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from moec.targets.ascend.opmodel.elementwise import LANES, is_state
 from moec.targets.ascend.opmodel.tensor import Tensor
 from moec.targets.ascend.opmodel.work import Work
 
-ROW_ISSUE = 20.6
-"""Cycles to issue one copy of its own (CANN asc-devkit examples: a 128-byte row per instruction, 548 us)."""
+REQUEST = 128
+"""Bytes of the smallest request to device memory; shorter rows move as much (CANN hardware constraints)."""
 
-BURST_ROW = 4.0
-"""Cycles a row takes in a copy of many short rows (the same examples: 64 rows of 128 bytes a copy run at 92 % of full
-rate; rows of one 32-byte block at a quarter)."""
+BURST_ROW = 1.0
+"""Cycles a row takes besides its bytes in a copy of many rows (CANN asc-devkit examples: 64 rows of 128 bytes a copy
+run at 92 % of the full rate, which is 0.6 cycles a row)."""
 
 BLOCK = 32
-"""Bytes of the smallest unit that a copy moves."""
+"""Bytes of the smallest unit that a copy moves on chip."""
 
-ELEMENT_SHUFFLE = 3.0
-"""Vector cycles per 64 elements of 4 bytes for a transpose within on-chip memory: 16x16 blocks, in and out (mskpp:
-vnchwconv about one cycle a 32-byte row; with the copies around it, inferred)."""
+ELEMENT_ROW = 16.0
+"""Cycles a row of less than a block takes: it is put in place by vector or scalar instructions (inferred)."""
+
+SHUFFLE = 4.0
+"""Vector cycles per 64 elements of 4 bytes for a transpose on chip: 16x16 blocks, once in and once out (mskpp: about
+one cycle a 32-byte row)."""
 
 
 def fill(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     """A constant into ``outs``; operands only lend their shape."""
     writes = sum(t.bytes for t in outs)
     cold = sum(t.bytes for t in outs if is_state(t, ins, outs))
-    return Work("fill", 0, writes, cold, vector=writes / 256, operands=1, units=max(1, writes // 256))
+    return Work("fill", 0, writes, cold, vector=writes / 256, operands=0, units=max(1, writes // 256))
+
+
+def sequence(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """Range and its like: bounds are read and steps worked out on the scalar unit of each core."""
+    writes = sum(t.bytes for t in outs)
+    return Work("fill", 0, writes, vector=3 * writes / 256, single=SCALAR_SETUP, operands=len(ins), units=1 << 40)
+
+
+SCALAR_SETUP = 8000.0
+"""Cycles that each core spends on 64-bit scalar arithmetic before it starts (profiled 20-core rows of Range: 5 us)."""
 
 
 def copy(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     """As many bytes out as in, in order; what is copied was as a rule just made."""
     writes = sum(t.bytes for t in outs) or sum(t.bytes for t in ins)
     reads = min(sum(t.bytes for t in ins), writes) if ins else writes
-    return Work("copy", reads, writes, units=max(1, writes // 256), operands=1)
+    return Work("copy", reads, writes, units=max(1, writes // 256), operands=0)
 
 
 def strided(ins: Sequence[Tensor], outs: Sequence[Tensor], name: str = "slice") -> Work:
     """Slice, concatenation, split, padding: rows of the smaller side are copied one by one."""
-    moved_in, moved_out = sum(t.bytes for t in ins), sum(t.bytes for t in outs)
+    large = [t for t in ins if 16 * t.numel >= max(x.numel for x in ins)]
+    moved_in, moved_out = sum(t.bytes for t in large), sum(t.bytes for t in outs)
     moved = min(moved_in, moved_out) if ins and outs else moved_in or moved_out
-    many = ins if len(ins) > 1 else outs if len(outs) > 1 else [*ins[:1], *outs[:1]]
-    row = run_length(ins, outs)
+    row = run_length(large, outs)
     rows = moved / max(1.0, row)
-    writes = max(moved_out, moved) if outs else moved
+    pieces = len(outs) if len(outs) > 1 else len(large)
     return Work(
-        name, reads=moved, writes=writes, issue=_row_cycles(rows, row), units=max(1, int(rows)),
-        operands=max(1, len(many)),
+        name, reads=_requested(moved, row), writes=max(moved_out, moved) if outs else moved,
+        issue=_row_cycles(rows, row), units=max(1, int(moved // REQUEST)), operands=max(1, pieces),
     )  # fmt: skip
 
 
@@ -70,37 +84,41 @@ def transpose(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     """A permutation of dimensions. Where the last stays last, whole rows move; else elements are shuffled on chip."""
     source = max(ins, key=lambda t: t.numel) if ins else Tensor(())
     result = outs[0] if outs else source
-    if source.last == result.last and source.last * source.itemsize >= BLOCK and len(source.shape) == len(result.shape):
-        row = source.last * source.itemsize
+    row = source.last * source.itemsize
+    if source.last == result.last and row >= BLOCK and len(source.shape) == len(result.shape) > 2:
+        rows = source.numel / source.last
         return Work(
-            "transpose", source.bytes, result.bytes, issue=2 * _row_cycles(source.numel / source.last, row),
+            "transpose", _requested(source.bytes, row), result.bytes, issue=2 * _row_cycles(rows, row),
             units=max(1, source.rows), operands=1,
         )  # fmt: skip
-    return _shuffled("transpose", source, result)
+    return _shuffled(source, result)
 
 
 def relayout(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     """TransData: between row-major and fractal storage."""
     source = max(ins, key=lambda t: t.numel) if ins else Tensor(())
-    return _shuffled("transpose", source, outs[0] if outs else source)
+    return _shuffled(source, outs[0] if outs else source)
 
 
-def _shuffled(name: str, source: Tensor, result: Tensor) -> Work:
-    vector = ELEMENT_SHUFFLE * source.numel / LANES * max(1.0, source.itemsize / 4)
-    rows = (source.bytes + result.bytes) / (4 * BLOCK)
+def _shuffled(source: Tensor, result: Tensor) -> Work:
+    """A transpose that changes the order of elements in rows: tiles of rows of 128 bytes in and out."""
+    vector = SHUFFLE * source.numel / LANES * max(1.0, source.itemsize / 4)
+    rows = (source.bytes + result.bytes) / REQUEST
+    short = ELEMENT_ROW * source.rows if source.last * source.itemsize < BLOCK else 0.0
     return Work(
-        name, source.bytes, result.bytes, vector=vector, issue=BURST_ROW * rows,
+        "transpose", source.bytes, result.bytes, vector=vector, issue=BURST_ROW * rows + short / 4,
         units=max(1, source.bytes // 4096), operands=1,
     )  # fmt: skip
 
 
+def _requested(moved: int, row: float) -> int:
+    """Bytes of device memory that rows of ``row`` bytes apart from one another take."""
+    return moved if row >= 4 * REQUEST else int(moved / max(1.0, row) * ceil(row / BLOCK) * BLOCK)
+
+
 def _row_cycles(rows: float, row: float) -> float:
     """Cycles that rows cost beyond their bytes."""
-    if row >= 512:
-        return BURST_ROW * rows * 0.25
-    if row >= BLOCK:
-        return BURST_ROW * rows
-    return rows * (BURST_ROW + 2.0 * BLOCK / max(1.0, row))
+    return rows * (BURST_ROW if row >= BLOCK else BURST_ROW + ELEMENT_ROW * (1 - row / BLOCK))
 
 
 def broadcast(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
@@ -108,7 +126,7 @@ def broadcast(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     source = max(ins, key=lambda t: t.numel) if ins else Tensor(())
     writes = sum(t.bytes for t in outs)
     rows = outs[0].rows if outs else 1
-    issue = ROW_ISSUE * rows / 4 if source.numel > 1 else 0.0
+    issue = 5.0 * rows if source.numel > 1 else 0.0
     return Work(
         "broadcast", sum(t.bytes for t in ins), writes, vector=writes / 256, issue=issue, units=max(1, writes // 256),
         operands=max(1, len(ins)),

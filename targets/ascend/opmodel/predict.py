@@ -15,6 +15,9 @@ BLOCK_BYTES = 4096
 """Bytes of the largest operand that the vendor's vector kernels give a core at least (profiled rows: 4096 f32 on 4
 cores, 1024 on 1)."""
 
+SETUP_CORES = 20.0
+"""Cores among which the first copy of an operand takes twice as long as on one (profiled 20-core rows)."""
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -57,9 +60,18 @@ def predict(work: Work, chip: Chip, blocks: int | None = None, c: Constants | No
     return _cube(work, chip, blocks, c) if work.cube else _vector(work, chip, blocks, c)
 
 
-def _memory_us(cold: float, warm: float, chip: Chip, cores: int, rate: float, c: Constants) -> tuple[float, float]:
+def hbm_rate(work: Work, chip: Chip, c: Constants) -> float:
+    """Bytes per microsecond of HBM: reads alone or writes alone get the one-way rate, a mix its share of the peak."""
+    mixed = min(1.0, 5.0 * min(work.reads, work.writes) / max(1, work.moved))
+    one_way, both = chip.hbm_rate, (c.hbm_share if chip.hbm_peak > 1e12 else c.hbm_share_small) * chip.hbm_peak
+    return (one_way + mixed * (both - one_way)) / 1e6
+
+
+def _memory_us(
+    work: Work, cold: float, warm: float, chip: Chip, cores: int, rate: float, c: Constants
+) -> tuple[float, float]:
     """Microseconds of bytes from HBM and from L2 on ``cores`` cores; each core has a rate, all share the pools."""
-    hbm = min(chip.hbm_rate * c.hbm_share / 1e6, cores * chip.core_hbm * chip.mhz)
+    hbm = min(hbm_rate(work, chip, c), cores * chip.core_hbm * chip.mhz)
     l2 = min(cores * rate * chip.mhz, chip.l2_peak / 1e6)
     return cold / hbm, warm / l2
 
@@ -69,7 +81,7 @@ def _vector(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Predict
     used = max(1, min(cores, chip.aiv, work.units))
     warm = max(0.0, work.moved - work.cold)
     missed = warm * cold_share(warm, chip, c)
-    hbm, l2 = _memory_us(work.cold + missed, warm - missed, chip, used, c.l2_vector, c)
+    hbm, l2 = _memory_us(work, work.cold + missed, warm - missed, chip, used, c.l2_vector, c)
     memory = hbm + l2
     share = used * ceil(work.units / used) / work.units if work.units < 8 * used else 1.0
     vector = c.vector_slack * work.vector * share / used / chip.mhz
@@ -77,7 +89,7 @@ def _vector(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Predict
     single = work.single / chip.mhz
     longest = max(memory, vector, issue)
     core = longest + c.exposed_vector * (memory + vector + issue - longest) + single
-    start = c.start + c.start_core * (cores - 1) + c.operand * work.operands
+    start = c.start + c.start_core * (cores - 1) + c.operand * work.operands * (1 + (cores - 1) / SETUP_CORES)
     launch = c.launch + c.launch_core * (cores - 1)
     floor = floor_us(work, chip)
     us = launch + max(start + core, floor)
@@ -91,7 +103,7 @@ def _cube(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Predictio
     times = [gemm_time(g, chip, used, c) for g in work.gemms]
     cube, load = sum(t.cube for t in times), sum(t.load for t in times)
     missed = work.cold + (work.moved - work.cold) * cold_share(work.moved - work.cold, chip, c)
-    hbm, _ = _memory_us(missed, 0.0, chip, used, c.l2_cube, c)
+    hbm, _ = _memory_us(work, missed, 0.0, chip, used, c.l2_cube, c)
     per_pair = chip.aiv // chip.aic
     vector = c.vector_slack * work.vector / (used * per_pair) / chip.mhz
     if work.mixed:
@@ -99,7 +111,7 @@ def _cube(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Predictio
         load = min(load, cube)
     else:
         store = sum(t.store for t in times)
-    parts = {"M": cube, "MTE2": load + hbm, "FIX": store, "V": vector}
+    parts = {"M": cube, "MTE2": load, "HBM": hbm, "FIX": store, "V": vector}
     longest = max(parts.values())
     exposed = c.exposed_mixed if work.mixed else c.exposed_cube
     core = longest + exposed * (sum(parts.values()) - longest)
@@ -107,8 +119,8 @@ def _cube(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Predictio
     launch = c.launch + c.launch_core * (cores - 1)
     floor = floor_us(work, chip)
     us = launch + max(start + core, floor)
-    busy = {"M": cube, "MTE2": load, "HBM": hbm, "FIX": store, "V": vector}
-    return Prediction(us, launch, floor, _bound(busy, launch + start, us), cores, "mix" if work.mixed else "aic", busy)
+    core_kind = "mix" if work.mixed else "aic"
+    return Prediction(us, launch, floor, _bound(parts, launch + start, us), cores, core_kind, parts)
 
 
 def _bound(busy: Mapping[str, float], fixed: float, us: float) -> str:

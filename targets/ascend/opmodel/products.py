@@ -135,7 +135,7 @@ def convolution(ins: Sequence[Tensor], outs: Sequence[Tensor], kind: str = "forw
         channels_out = max(1, maps[1].numel // max(1, _pixels(maps[1])))
     inner = max(1, weight.numel // channels_out)
     m, n, k = (channels_out, inner, pixels) if kind == "filter" else (pixels, channels_out, inner)
-    gemm = Gemm(1, m, n, k, ins[0].dtype if ins[0].dtype in ("f16", "bf16", "i8") else "f32", 0, 0, outs[0].itemsize)
+    gemm = Gemm(1, m, n, k, ins[0].dtype if ins[0].dtype in ("f16", "bf16", "i8") else "hf32", 0, 0, outs[0].itemsize)
     return Work("conv", sum(t.bytes for t in ins), sum(t.bytes for t in outs), gemms=(gemm,), operands=len(ins))
 
 

@@ -1,4 +1,4 @@
-"""The vendor's operator names, as profiles and operator tables have them, and what each does (``data/vendor_ops.csv``)."""
+"""The vendor's operator names as profiles have them, and what each does (``data/vendor_ops.csv``)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ FAMILIES: dict[str, Callable[[str], Describe]] = {
     "rotary": lambda kind: partial(rows.rotary, kind),
     "reduce": lambda kind: partial(rows.reduce, kind=kind),
     "fill": lambda kind: moves.fill,
+    "sequence": lambda kind: moves.sequence,
     "copy": lambda kind: moves.copy,
     "strided": lambda kind: moves.strided,
     "transpose": lambda kind: moves.transpose,
     "relayout": lambda kind: moves.relayout,
     "broadcast": lambda kind: moves.broadcast,
     "gather": lambda kind: index.gather,
-    "scatter": lambda kind: index.scatter,
+    "scatter": lambda kind: partial(index.scatter, accumulates=kind == "add"),
     "sort": lambda kind: index.sort,
     "topk": lambda kind: index.topk,
     "gating": lambda kind: index.gating,

@@ -1,0 +1,47 @@
+"""How far measurements lie from an estimate: bands by class of operator, from rows left out of the fit.
+
+``data/op_bands.csv`` is written by ``benchmarks/model_accuracy.py --write``: for each class the factors between which
+nine in ten measurements of a left-out operator fell.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+FILE = Path(__file__).parents[1] / "data" / "op_bands.csv"
+
+LAUNCH, UNSEEN = "launch", "unseen"
+"""Classes besides the operators' own: small kernels, whatever they do; and classes that no calibration row has."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """Measured over estimated time lies between ``low`` and ``high`` in about nine of ten; ``rows`` it rests on."""
+
+    low: float
+    high: float
+    rows: int
+
+    @property
+    def confidence(self) -> str:
+        """``high`` up to a factor of 1.4 either way, ``medium`` up to 2, else ``low``."""
+        worst = max(1 / self.low, self.high)
+        return "high" if worst <= 1.4 else "medium" if worst <= 2.0 else "low"
+
+
+@lru_cache(maxsize=1)
+def bands() -> dict[str, Band]:
+    """The committed bands by class."""
+    with FILE.open(encoding="utf-8", newline="") as file:
+        return {r["class"]: Band(float(r["low"]), float(r["high"]), int(r["rows"])) for r in csv.DictReader(file)}
+
+
+def band_of(kind: str, bound: str) -> Band:
+    """The band of a class of operators; that of small kernels where the launch decides."""
+    known = bands()
+    if bound == LAUNCH and LAUNCH in known:
+        return known[LAUNCH]
+    return known.get(kind, known[UNSEEN])
