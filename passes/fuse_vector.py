@@ -16,6 +16,7 @@ linear in the graph.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moec.ir.graph import Graph, Module, Node, Value, merged_origin
@@ -60,6 +61,58 @@ class FuseVector(Pass):
                 for group in kept:
                     _outline(group, graph, module, names, result)
         return result
+
+
+class Outliner:
+    """Makes kernels of sets of nodes of one function that a caller chose, one at a time."""
+
+    def __init__(self, graph: Graph, module: Module, limits: FuseVector, result: Result):
+        self.graph, self.module, self.limits, self.result = graph, module, limits, result
+        self.names = _BodyNames(module, {name for n in module.nodes() if n.op == "fused" for name in called(n)})
+        self.behind = ordered_after(graph, effectful_functions(module))
+
+    def outline(self, nodes: Sequence[Node], name: str) -> bool:
+        """Replace ``nodes`` (in order) by one ``fused`` node under the rule ``name``; whether that can be.
+
+        They must share a row space, keep within the limits, and be able to run as a whole: nothing outside may depend
+        on some and be read by others.
+        """
+        if not nodes or not all(map(may_fuse, nodes)) or len(nodes) > self.limits.max_nodes:
+            return False
+        group = _group_from(list(nodes))
+        shared = common_shape(group.shapes) is not None and all(form(s, group.full) is not None for s in group.shapes)
+        few = len(group.inputs) <= self.limits.max_inputs and len(group.outputs()) <= self.limits.max_outputs
+        later = self._dependents(group) if shared and few else None
+        if later is None:
+            return False
+        anchor = group.nodes[-1].next
+        for node in later:
+            self.graph.move(node, anchor)
+        for node in group.nodes[:-1]:
+            self.graph.move(node, group.nodes[-1])
+        _outline(group, self.graph, self.module, self.names, self.result, name)
+        return True
+
+    def convex(self, nodes: Sequence[Node]) -> bool:
+        """Whether nothing outside ``nodes`` (in order) depends on some of them and is read by others."""
+        return self._dependents(_group_from(list(nodes))) is not None
+
+    def _dependents(self, group: _Group) -> list[Node] | None:
+        """The nodes between the group's that depend on it, in order; None where the group depends on one of them."""
+        inside, found = set(group.nodes), []
+        tainted = {group.nodes[0]}
+        node = group.nodes[0].next
+        while node is not None and node is not group.nodes[-1].next:
+            read = [v.producer for v in node.operands if v is not None] + self.behind.get(node, [])
+            if node in inside:
+                if any(p in tainted and p not in inside for p in read):
+                    return None
+                tainted.add(node)
+            elif any(p in tainted for p in read):
+                tainted.add(node)
+                found.append(node)
+            node = node.next
+        return found
 
 
 @dataclass(eq=False)
@@ -252,18 +305,20 @@ class _BodyNames:
         return self.known[text]
 
 
-def _outline(group: _Group, graph: Graph, module: Module, names: _BodyNames, result: Result) -> None:
-    """Replace the group by one ``fused`` node."""
+def _outline(
+    group: _Group, graph: Graph, module: Module, names: _BodyNames, result: Result, name: str = FuseVector.name
+) -> None:
+    """Replace the group by one ``fused`` node, by the rule ``name``."""
     group, outputs = _group_from(group.nodes), group.outputs()  # its inputs may by now be results of other kernels
     fn = names.function(_body(group, outputs))
-    origin = merged_origin(group.nodes, FuseVector.name)
+    origin = merged_origin(group.nodes, name)
     made = Builder(graph, group.nodes[0], origin).call(module, fn, *group.inputs, op="fused")
     for old, new in zip(outputs, made, strict=True):
         new.name = old.name
         old.replace_with(new)
     for node in reversed(group.nodes):
         graph.erase(node)
-    result.apply(FuseVector.name, origin, graph)
+    result.apply(name, origin, graph)
 
 
 def _body(group: _Group, outputs: list[Value]) -> Graph:

@@ -125,10 +125,15 @@ def _keep(op: str) -> Rule:
     return keep
 
 
+NORM_ROW_RULES = [
+    *(_rms_norm(weighted) for weighted in (False, True)),
+    *(_layer_norm(operands) for operands in ((), ("weight",), ("weight", "bias"), ("bias",))),
+]
+"""The rules that spell norms."""
+
 ROW_RULES = [
     rows_softmax,
     rows_log_softmax,
-    *(_rms_norm(weighted) for weighted in (False, True)),
-    *(_layer_norm(operands) for operands in ((), ("weight",), ("weight", "bias"), ("bias",))),
+    *NORM_ROW_RULES,
     *(_keep(op) for op in REDUCTIONS),
 ]
