@@ -28,7 +28,9 @@ TOLERANCE = 3e-6
 """Of the largest element: some ten f32 roundings."""
 
 PLAIN = "dce,autodiff{{wrt={wrt}}},dce"
-WHOLE = TRAIN_PIPELINE.replace("{weights=false}", "{{weights=false}}").replace("autodiff", "autodiff{{wrt={wrt}}}")
+WHOLE = "dce," + TRAIN_PIPELINE.replace("{weights=false}", "{{weights=false}}").replace(
+    "autodiff", "autodiff{{wrt={wrt}}}"
+)
 
 
 def forward_of(file: Path) -> Module:
