@@ -15,6 +15,7 @@ from moec import sources, store
 from moec.artefacts import SUMMARY, check_output, output_folder
 from moec.autodiff import saved_values
 from moec.diagnostics import CheckFailed, NoKernel, Problem, Refusal, Usage, Where, suggest
+from moec.hosttime import time_of, time_of_schedule
 from moec.ir.data import TensorData
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
@@ -22,6 +23,8 @@ from moec.passes.base import Context, Pass, PassManager, Result, default_passes,
 from moec.report.summary import op_counts, pass_entry, summary
 from moec.sizes import check_sizes, complete_sizes, symbol_bounds
 from moec.target import Schedule, Target
+from moec.timeline.idle import HostTime
+from moec.timeline.report import host_entry
 from moec.witness import Witness
 
 DEFAULT_TARGET = "ascend910b1"
@@ -104,8 +107,13 @@ def compile(
     place = output_folder(final) if final is not None else nullcontext(None)
     with place as folder:
         run = _Run(module, folder, final or Path())
-        made = _passes(run, chosen, Context(machine, sizes), path if check else None, check, print_after, print, stage)
+        context = Context(machine, sizes)
+        with stage("timing host and device as written"):
+            as_written = time_of(module, context)
+        made = _passes(run, chosen, context, path if check else None, check, print_after, print, stage)
         program, schedule, reasons = _lower(machine, module, sizes, folder, stage)
+        with stage("timing host and device"):
+            timed = time_of(module, context) or (time_of_schedule(schedule, machine) if schedule is not None else None)
         source_entry = {"file": path.name, "kind": path.suffix.removeprefix(".")} if path is not None else {}
         document = summary(
             source_entry,
@@ -121,10 +129,11 @@ def compile(
             reasons,
             made.witness.checks if made.witness is not None else (),
             saved_values(module),
+            host_entry(timed, as_written) if timed is not None else None,
         )
         if folder is not None:
             with stage("writing reports"):
-                _write(run, folder, document, schedule, made)
+                _write(run, folder, document, schedule, timed, made)
     return Compiled(module, program, schedule, document)
 
 
@@ -145,6 +154,19 @@ def load_target(name: str) -> Target:
     from moec.targets.ascend import load_target as load_ascend
 
     return load_ascend(name)
+
+
+def host_times(file: Path, set: Mapping[str, int], target: str, passes: str, capacity_factor: float) -> dict[str, Any]:
+    """Host and device of a layer on one timeline, before and after ``passes``; see ``moec.hosttime.times``. Each host
+    call that prices are made of comes with its source.
+    """
+    from moec.hosttime import times
+    from moec.targets.ascend.opmodel.host import host_calls
+
+    found = times(file, set, load_target(target), passes, capacity_factor)
+    for call in found["calls"]:
+        call["source"] = host_calls()[call["call"]].source
+    return found
 
 
 def _require_passes(names: Sequence[str], chosen: Sequence[Pass]) -> None:
@@ -262,7 +284,9 @@ def _grouped(problems: Sequence[Problem]) -> list[str]:
     ]
 
 
-def _write(run: _Run, folder: Path, document: dict[str, Any], schedule: Schedule | None, made: _Passed) -> None:
+def _write(
+    run: _Run, folder: Path, document: dict[str, Any], schedule: Schedule | None, timed: HostTime | None, made: _Passed
+) -> None:
     """Write the IR after each pass, the ONNX model and the reports."""
     from moec.frontend.onnx_export import export_onnx
     from moec.report.html import report
@@ -277,7 +301,8 @@ def _write(run: _Run, folder: Path, document: dict[str, Any], schedule: Schedule
     export_onnx(run.module, folder / "optimized.onnx")
     if schedule is not None:
         _json(folder / "schedule.json", schedule_json(schedule))
-        _json(folder / "trace.json", trace(schedule))
+    if timed is not None:
+        _json(folder / "trace.json", trace(schedule, timed))
     assert made.imported is not None
     (folder / "report.html").write_text(report(document, made.imported, run.module, schedule), encoding="utf-8")
     _json(folder / SUMMARY, document)

@@ -19,7 +19,7 @@ import numpy as np
 from moec.ir.data import ArrayData
 from moec.ir.graph import Graph, Module, Value, merged_origin
 from moec.ir.symbol import Dim, bounds, ceildiv, sym
-from moec.ir.types import I32, I64
+from moec.ir.types import F32, I32, I64
 from moec.ops.build import Builder
 from moec.ops.registry import OPS
 from moec.passes.base import Result
@@ -68,6 +68,11 @@ def _drop_dead(module: Module, graph: Graph) -> None:
                 changed = True
 
 
+def _f32(b: Builder, value: Value) -> Value:
+    made: Value = value if value.type.dtype is F32 else b.cast(value, to=F32)
+    return made
+
+
 def _named(module: Module) -> dict[str, int]:
     """How many nodes name each symbol in attributes or results."""
     found: dict[str, int] = {}
@@ -100,6 +105,15 @@ class _Exchange:
             return made
         made = self.b.dims(values=(value,), scalar=True)
         return made if like.type.dtype is I64 else self.b.cast(made, to=like.type.dtype)
+
+    def chosen_of(self, where: Value, indices: Value, otherwise: Value) -> Value:
+        """``indices`` where ``where`` holds, else the number ``otherwise``. By arithmetic: the device's select takes no
+        integers.
+        """
+        b = self.b
+        taken = b.mul(b.sub(indices, otherwise), b.cast(where, to=I32))
+        made: Value = b.add(taken, otherwise)
+        return made
 
     def rank(self) -> Value:
         made: Value = self.b.cast(self.b.group_rank(group=self.group), to=I32)
@@ -140,8 +154,7 @@ class _Exchange:
         first = b.mul(self.rank(), self.number(self.local, experts))
         here = b.sub(experts, first)
         mine = self._within(here)
-        nowhere = self.number(self.local, experts)
-        slot = b.select(mine, here, nowhere)
+        slot = self.chosen_of(mine, here, self.number(self.local, experts))
         flat = b.reshape(slot, shape=(self.ranks * self.slots,))
         counts = b.slice(b.histogram(flat, bins=self.local + 1), axis=0, start=0, stop=self.local, step=1)
         total = b.reduce_sum(counts, axes=(0,), keepdims=False)
@@ -150,14 +163,7 @@ class _Exchange:
         order = b.argsort(flat, axis=0, descending=False)
         taken = b.slice(order, axis=0, start=0, stop=arrived, step=1)
         rows = b.gather(everything, b.div(taken, self.number(self.chosen, taken)), axis=0)
-        done = self.experts_of(rows, counts)
-        y = self._summed(
-            done,
-            arrived,
-            order,
-            (self.ranks * self.tokens, self.chosen),
-            b.select(mine, weights, self.number(0, weights)),
-        )
+        y = self._summed(self.experts_of(rows, counts), taken, mine, weights)
         made: Value = b.reduce_scatter(y, group=self.group, axis=0, reduction="sum")
         return made
 
@@ -167,18 +173,18 @@ class _Exchange:
         made: Value = self.b.node("and", low, self.b.lt(here, self.number(self.local, here))).result
         return made
 
-    def _summed(self, rows: Value, arrived: Dim, order: Value, shape: tuple[Dim, Dim], weights: Value) -> Value:
-        """Rows summed home by the inverse of ``order``; slots behind ``arrived`` find a row of zeros."""
-        padded, places = self._padded(rows, arrived, order)
-        made: Value = self.b.unpermute(padded, self.b.cast(self.b.reshape(places, shape=shape), to=I32), weights)
-        return made
-
-    def _padded(self, rows: Value, arrived: Dim, order: Value) -> tuple[Value, Value]:
-        """``rows`` with a row of zeros behind them, and where each place that ``order`` sorted finds its row."""
+    def _summed(self, rows: Value, taken: Value, mine: Value, weights: Value) -> Value:
+        """What this rank's rows, the slots ``taken`` in order of expert, add to each token: weighted and summed in f32,
+        in the order of the slots, and rounded once.
+        """
         b = self.b
-        padded = b.pad(rows, before=(0, 0), after=(1, 0), value=0.0)
-        places = b.argsort(order, axis=0, descending=False)
-        return padded, b.minimum(places, self.number(arrived, places))
+        all_weights = b.reshape(weights, shape=(self.ranks * self.slots,))
+        weight = b.reshape(b.gather(all_weights, taken, axis=0), shape=(taken.type.dims[0], 1))
+        product = b.mul(_f32(b, rows), _f32(b, weight))
+        by_token = b.gather(product, b.argsort(taken, axis=0, descending=False), axis=0)
+        each = b.reduce_sum(b.cast(mine, to=I32), axes=(1,), keepdims=False)
+        made: Value = b.segment_sum(by_token, each, to=rows.type.dtype)
+        return made
 
     def capacity(self) -> Value:
         b, counts = self.b, self.found.gating.results[2]
@@ -188,15 +194,15 @@ class _Exchange:
         self.size(b.reduce_max(send, axes=(0,), keepdims=False), block, "most")
         everyone = b.all_gather(by_expert, group=self.group, axis=0)
         mine = b.gather(everyone, b.group_rank(group=self.group), axis=1)
-        # out: slot (r, j) holds the j-th row for rank r, or a row of zeros
+        # out: slot (r, j) holds the j-th row for rank r, or some row that nobody looks at
         ends = b.cumsum(send, axis=0, exclusive=False, reverse=False)
         starts = b.sub(ends, send)
         j = b.reshape(b.iota(size=block, dtype=I32), shape=(1, block))
         used = b.lt(j, b.reshape(send, shape=(self.ranks, 1)))
-        source = b.select(used, b.add(j, b.reshape(starts, shape=(self.ranks, 1))), self.number(self.slots, send))
-        rows = b.pad(self.found.permute.results[0], before=(0, 0), after=(1, 0), value=0.0)
+        there = b.add(j, b.reshape(starts, shape=(self.ranks, 1)))
+        source = self.chosen_of(used, there, self.number(0, send))
         flat = (self.ranks * block,)
-        sent = b.gather(rows, b.reshape(source, shape=flat), axis=0)
+        sent = b.gather(self.found.permute.results[0], b.reshape(source, shape=flat), axis=0)
         came = b.all_to_all(sent, group=self.group, split_axis=0, concat_axis=0)
         # here: slot (p, j) is for the expert whose rows of rank p end behind j
         last = b.reshape(b.cumsum(mine, axis=1, exclusive=False, reverse=False), shape=(self.ranks, 1, self.local))
@@ -205,10 +211,10 @@ class _Exchange:
         order = b.argsort(expert, axis=0, descending=False)
         groups = b.reduce_sum(mine, axes=(0,), keepdims=False)
         arrived = self.size(b.reduce_sum(groups, axes=(0,), keepdims=False), self.ranks * block)
-        sorted_rows = b.gather(came, b.slice(order, axis=0, start=0, stop=arrived, step=1), axis=0)
-        done = self.experts_of(sorted_rows, groups)
-        padded, places = self._padded(done, arrived, order)
-        back = b.all_to_all(b.gather(padded, places, axis=0), group=self.group, split_axis=0, concat_axis=0)
+        taken = b.slice(order, axis=0, start=0, stop=arrived, step=1)
+        done = self.experts_of(b.gather(came, taken, axis=0), groups)
+        slots = b.scatter_nd(came, b.reshape(taken, shape=(arrived, 1)), done, reduction="none")
+        back = b.all_to_all(slots, group=self.group, split_axis=0, concat_axis=0)
         # home: row i, the (i - starts[r])-th of rank r, stands in slot (r, i - starts[r])
         i = b.reshape(b.iota(size=self.slots, dtype=I32), shape=(self.slots, 1))
         over = b.cast(b.ge(i, b.reshape(ends, shape=(1, self.ranks))), to=I32)

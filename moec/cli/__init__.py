@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import moec
-from moec.cli import check, compile, estimate, evaluate, fmt, lists, opt, rewrites, run
+from moec.cli import check, compile, estimate, evaluate, fmt, host, lists, opt, rewrites, run
 from moec.diagnostics import Diagnosis
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ evaluate.add_to(app)
 run.add_to(app)
 check.add_to(app)
 fmt.add_to(app)
+host.add_to(app)
 opt.add_to(app)
 estimate.add_to(app)
 lists.add_to(app)

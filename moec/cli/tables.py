@@ -39,6 +39,8 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
             (o["max_rel"] for c in summary["checks"] for o in c["outputs"] if o["max_rel"] != "inf"), default=0.0
         )
         typer.echo(f"checks: {len(summary['checks'])} agree, largest relative error {worst:.2e}")
+    if summary["host"] is not None:
+        _print_host(summary["host"])
     if summary["lowered"]:
         _print_kernels(summary)
     else:
@@ -55,6 +57,18 @@ def _print_saved(saved: Mapping[str, Any]) -> None:
         f"saved activations: {saved['count']}, {size}; the largest: "
         + ", ".join(f"{v['name']} {v['type']}" for v in largest)
     )
+
+
+def _print_host(host: Mapping[str, Any]) -> None:
+    """Reads and free time, of layers that read or exchange also as written."""
+    sides = [(name, host[name]) for name in ("before", "after") if host[name] is not None]
+    if len(sides) < 2:
+        return
+    for name, s in sides:
+        typer.echo(
+            f"host, {name}: {s['blocking_reads']} blocking reads, gap {s['gap_us']:.1f} us,"
+            f" free time {s['free_time_percent']:.2f} % of {s['us']:.1f} us"
+        )
 
 
 def _print_kernels(summary: Mapping[str, Any]) -> None:

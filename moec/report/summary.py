@@ -12,6 +12,7 @@
   ``cycles``, ``us``, ``floor_us``, ``bound``, ``bytes``, ``flops``.
 - ``launches``: number of kernel launches. ``total``: ``cycles``, ``us``, ``floor_us``, ``bytes``, ``flops`` of all
   kernels.
+- ``host``: where the device waits for the host, before and after; see ``moec/timeline/report.py``.
 - ``saved``: what forward keeps for backward in a training graph: ``count``, ``bytes`` at the sizes used (null where
   data decides a size), and each value's ``name``, ``type``, ``times`` and ``bytes``; null where it is none.
 - ``checks``: with ``--check``: ``after`` which stage, ``case``, ``against``, ``outputs`` (``output``, ``max_abs``,
@@ -123,6 +124,7 @@ def summary(
     not_lowered: Sequence[str],
     checks: Sequence[Check],
     saved: Sequence[Saved] = (),
+    host: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The whole summary; see the module's docstring for the keys."""
     kernels = schedule.kernels if schedule is not None else ()
@@ -143,5 +145,6 @@ def summary(
         "launches": len(kernels),
         "total": totals(schedule) if schedule is not None else None,
         "saved": saved_entry(saved, sizes) if saved else None,
+        "host": dict(host) if host is not None else None,
         "checks": [check_entry(c) for c in checks],
     }

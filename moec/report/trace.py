@@ -2,7 +2,8 @@
 microseconds.
 
 Process 1 is the device: one track with the kernels in launch order. Process 2 is one core (the slowest of each
-kernel): one track a pipe.
+kernel): one track a pipe. Process 3 is host and device together (``moec.timeline``), in a row of like layers: one track
+a host thread, the launch queue, one a stream, and the device's free time with what is to blame.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from moec.target import Schedule
+from moec.timeline.idle import HostTime
+from moec.timeline.report import host_events
 
 PIPES = ("MTE2", "MTE1", "M", "FIX", "V", "MTE3", "S")
 """Tracks from top to bottom: data moves down."""
@@ -19,8 +22,14 @@ MOST_SHOWN = 0.98
 """A kernel whose listed instructions end before this share of its cycles gets an event that says so."""
 
 
-def trace(schedule: Schedule) -> dict[str, Any]:
-    """The trace as a JSON value."""
+def trace(schedule: Schedule | None, timed: HostTime | None = None) -> dict[str, Any]:
+    """The trace as a JSON value, of the kernels and of the two timelines, as far as there are any."""
+    events = _kernel_events(schedule) if schedule is not None else []
+    events += host_events(timed) if timed is not None else []
+    return {"displayTimeUnit": "ns", "traceEvents": events}
+
+
+def _kernel_events(schedule: Schedule) -> list[dict[str, Any]]:
     pipes = [p for p in PIPES if any(s.pipe == p for k in schedule.kernels for s in k.spans)]
     pipes += sorted({s.pipe for k in schedule.kernels for s in k.spans} - set(PIPES))
     events = [
@@ -51,7 +60,7 @@ def trace(schedule: Schedule) -> dict[str, Any]:
                 track = pipes.index(pipe) + 1
                 events.append(_event("...", 2, track, at, start + k.us, rest))
         start += k.us
-    return {"displayTimeUnit": "ns", "traceEvents": events}
+    return events
 
 
 def _name(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:

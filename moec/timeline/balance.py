@@ -1,8 +1,8 @@
 """Sizes that data decides, under a balanced load: every expert gets an equal share of the token-slots.
 
 Counts are small integers that a few ops add up, exchange and compare. They are evaluated here on numbers: ``gating``
-gives T*K/E slots to each expert (the first ones one more where that does not divide), every rank has the same, and
-whatever follows from them is computed by the ops' own references. What the numbers do not tell keeps its upper bound.
+gives slot s to expert s modulo E, every rank has the same, and whatever follows from them is computed by the ops' own
+references. What the numbers do not tell keeps its upper bound.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moec.ops.registry import OPS
 Array = np.ndarray
 Known = dict[Value, Array | None]
 
-LIMIT = 1 << 16
+LIMIT = 1 << 20
 """Elements of a tensor that is still evaluated."""
 
 
@@ -50,7 +50,7 @@ def _node(module: Module, node: Node, operands: list[Array | None], env: Env) ->
     if definition is None:
         return unknown
     if node.op == "gating":
-        return [None, None, _counts(node, env)]
+        return [None, *_choices(node, env)]
     if node.op in ("call", "host"):
         callee = module.functions[node.attrs["fn"]]
         given: Known = dict(zip(callee.inputs, operands, strict=True))
@@ -89,14 +89,15 @@ def _evaluated(node: Node, operands: list[Array | None], env: Env) -> list[Array
     return [np.asarray(a).astype(v.type.dtype.carrier) for v, a in zip(node.results, found, strict=True)]
 
 
-def _counts(node: Node, env: Env) -> Array | None:
-    """Counts [E] of a balanced load."""
-    tokens, top_k = node.results[1].type.dims
-    (experts,) = node.results[2].type.dims
+def _choices(node: Node, env: Env) -> list[Array | None]:
+    """Experts [T, K] and counts [E] of a balanced load."""
+    (tokens, top_k), (experts,) = node.results[1].type.dims, node.results[2].type.dims
     if any(s not in env for d in (tokens, experts) for s in symbols_of(d)):
-        return None
-    slots, among = evaluate(tokens, env) * evaluate(top_k, env), evaluate(experts, env)
-    return np.array([slots // among + (e < slots % among) for e in range(among)], np.int32)
+        return [None, None]
+    shape, among = (evaluate(tokens, env), evaluate(top_k, env)), evaluate(experts, env)
+    chosen = (np.arange(shape[0] * shape[1]) % among).astype(np.int32)
+    counts = np.bincount(chosen, minlength=among).astype(np.int32)
+    return [chosen.reshape(shape), counts]
 
 
 def _small(type_: TensorType, env: Env) -> bool:

@@ -8,7 +8,7 @@ framework's read is queued behind the work of its stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -102,15 +102,24 @@ class _Builder:
 
 
 def is_free(node: Node) -> bool:
-    """Whether a node is no task of its own."""
-    return node.op in FREE or "view" in OPS[node.op].traits
+    """Whether a node is no task of its own: a view, rows of a tensor that lie together, or one of ``FREE``."""
+    rows = node.op == "slice" and node.attrs["axis"] == 0 and node.attrs["step"] == 1
+    return rows or node.op in FREE or "view" in OPS[node.op].traits
 
 
-def tasks_of(module: Module, prices: Prices) -> list[Task]:
-    """The tasks of ``main``, in the order in which the host comes to them."""
+@dataclass(frozen=True)
+class Program:
+    """The tasks of ``main`` in the order in which the host comes to them; ``outputs`` are those of its first output."""
+
+    tasks: tuple[Task, ...]
+    outputs: tuple[int, ...]
+
+
+def tasks_of(module: Module, prices: Prices) -> Program:
+    """The tasks of a module."""
     builder = _Builder(module, prices, [])
-    builder.function(module.main, {})
-    return builder.tasks
+    behind = builder.function(module.main, {})
+    return Program(tuple(builder.tasks), behind[0] if behind else ())
 
 
 def _merged(groups: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
@@ -120,11 +129,3 @@ def _merged(groups: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 def _where(node: Node) -> str:
     """File and line of the first place that a node came from."""
     return f"{node.origin.sources[0].file}:{node.origin.sources[0].line}" if node.origin.sources else ""
-
-
-def source_lines(tasks: Iterable[Task]) -> Mapping[str, list[str]]:
-    """The labels of the tasks by source line, in order."""
-    found: dict[str, list[str]] = {}
-    for t in tasks:
-        found.setdefault(t.where, []).append(t.label)
-    return found

@@ -98,13 +98,13 @@ class HostTime:
 Interval = tuple[float, float]
 
 
-def steady(tasks: Sequence[Task], machine: Machine, turns: int = 4) -> HostTime:
+def steady(tasks: Sequence[Task], machine: Machine, outputs: Sequence[int] = (), turns: int = 4) -> HostTime:
     """The program in a row of its like, as layers follow one another: the window of the last of ``turns`` turns.
 
     The window runs from the end of the last device work of the turn before to that of the last turn, so that what one
-    turn leaves to the next (a host that is ahead, or behind) is counted.
+    turn leaves to the next (a host that is ahead, or behind) is counted. The next turn reads the tasks ``outputs``.
     """
-    placed = simulate(repeated(tasks, turns), machine)
+    placed = simulate(repeated(tasks, turns, outputs), machine)
     size = len(tasks)
     ends = [max((p.end for p in placed[: size * k] if _works(p)), default=0.0) for k in range(turns + 1)]
     return measured(placed, ends[turns - 1], ends[turns], size * (turns - 1), machine.latency_us)

@@ -10,7 +10,7 @@ host until the copy that it names is done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 STREAMS = ("compute", "communication", "copy")
 KINDS = ("kernel", "collective", "copy", "read", "wait", "step")
@@ -123,27 +123,17 @@ def _issue(
     return Placed(task, begin, issued + waited, waited, queued, start, end)
 
 
-def repeated(tasks: Sequence[Task], times: int) -> list[Task]:
-    """The same program several times, one after the other, as the layers of a model run."""
+def repeated(tasks: Sequence[Task], times: int, outputs: Sequence[int] = ()) -> list[Task]:
+    """The same program several times, one after the other, as the layers of a model run. What reads nothing in one turn
+    reads ``outputs`` (task numbers) of the turn before.
+    """
     found: list[Task] = []
     for turn in range(times):
         base = turn * len(tasks)
+        before = tuple(i + base - len(tasks) for i in outputs) if turn else ()
         for t in tasks:
-            found.append(
-                Task(
-                    t.label,
-                    t.kind,
-                    t.where,
-                    t.host_us,
-                    t.device_us,
-                    t.stream,
-                    t.link,
-                    tuple(i + base for i in t.after),
-                    tuple(i + base for i in t.needs),
-                    None if t.awaits is None else t.awaits + base,
-                    t.blocks,
-                    t.thread,
-                    t.bytes,
-                )
-            )
+            after = tuple(i + base for i in t.after) if t.after or not t.stream else before
+            needs = tuple(i + base for i in t.needs)
+            awaits = None if t.awaits is None else t.awaits + base
+            found.append(replace(t, after=after, needs=needs, awaits=awaits))
     return found

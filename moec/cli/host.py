@@ -1,0 +1,93 @@
+"""``moec host``: host and device of a layer on one timeline, its reads, and what takes them out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from moec.cli.common import Input, Json, Sizes, print_json, print_table, stage
+
+
+def host(
+    file: Input,
+    settings: Sizes = None,
+    target: Annotated[str, typer.Option("--target", help="The machine: `moec targets` lists them.")] = "ascend910b1",
+    passes: Annotated[
+        str, typer.Option("--passes", metavar="A,B{opt=v},...", help="What is done to the layer.")
+    ] = "sync-removal,reorder-launch",
+    capacity: Annotated[
+        float, typer.Option("--capacity-factor", help="Room of the capacity dispatcher, in averages.")
+    ] = 2.0,
+    as_json: Json = False,
+) -> None:
+    """Say where the device waits for the host: reads and free time before and after passes, and each way out priced.
+
+    The layer is timed in a row of its like, under a balanced load. A read blocks where the host waits in it at all.
+
+    [bold]Examples[/bold]
+
+      moec host examples/megatron_dispatcher.moe
+      moec host examples/megatron_dispatcher_pangu.moe --passes "sync-removal{counts=all-gather},reorder-launch"
+    """
+    from moec import driver
+    from moec.sizes import parse_sizes
+
+    with stage(f"timing {file.name}"):
+        found = driver.host_times(file, parse_sizes(settings or ()), target, passes, capacity)
+    if as_json:
+        print_json(found)
+        return
+    _reads(found)
+    _sides(found)
+    _choices(found)
+    print_table(
+        ("host call", "us", "source"), [(c["call"], c["us"], c["source"]) for c in found["calls"]], "host costs"
+    )
+
+
+def _reads(found: dict[str, Any]) -> None:
+    rows = [
+        (r["at"], f"{r['waited_us']:.1f}", f"{r['idle_us']:.1f}", "\n".join(r["uses"]))
+        for r in found["before"]["reads"]
+    ]
+    print_table(("read at", "host waits us", "device idles us", "because of"), rows, "reads as written")
+    typer.echo("taken out: " + (", ".join(f"{rule} x{n}" for rule, n in found["applied"].items()) or "nothing"))
+
+
+def _sides(found: dict[str, Any]) -> None:
+    rows = []
+    for name in ("before", "after"):
+        s = found[name]
+        idle = s["idle_us"]
+        rows.append(
+            (name, f"{s['us']:.1f}", s["blocking_reads"], f"{sum(r['waited_us'] for r in s['reads']):.1f}")
+            + (f"{s['gap_us']:.1f}", f"{idle['sync']:.1f}", f"{idle['dispatch']:.1f}", f"{idle['dependency']:.1f}")
+            + (f"{s['free_time_percent']:.2f}", f"{s['exposed_us']:.1f}")
+        )
+    heads = ("", "us", "blocking", "host waits us", "gap us", "sync", "dispatch", "dependency", "free %", "exposed us")
+    print_table(heads, rows, f"{found['target']}")
+    gone = found["before"]["gap_us"] - found["after"]["gap_us"]
+    if found["before"]["gap_us"]:
+        typer.echo(f"host-bound gap gone: {100 * gone / found['before']['gap_us']:.1f} %")
+    for i in found["after"]["idle"][:5]:
+        typer.echo(f"  still idle {i['us']:.1f} us, {i['type']}: {i['op']} at {i['at']}")
+
+
+def _choices(found: dict[str, Any]) -> None:
+    if not found["choices"]:
+        return
+    rows = [
+        (c["counts"], f"{c['us']:.1f}", c["blocking_reads"], f"{c['idle_us']:.1f}", f"{c['exposed_us']:.1f}")
+        + (f"{c['sent_mib']:.1f}", c["room"], c["exactness"])
+        if "us" in c
+        else (c["counts"], "", "", "", "", "", "", f"not possible: {c['reason']}")
+        for c in found["choices"]
+    ]
+    heads = ("counts", "us", "blocking", "idle for reads us", "exposed us", "operands MiB", "row room", "exactness")
+    print_table(heads, rows, "lists of all_to_all_v: what each way costs")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("host")(host)
