@@ -28,9 +28,8 @@ TOLERANCE = 3e-6
 """Of the largest element: some ten f32 roundings."""
 
 PLAIN = "dce,autodiff{{wrt={wrt}}},dce"
-WHOLE = "dce," + TRAIN_PIPELINE.replace("{weights=false}", "{{weights=false}}").replace(
-    "autodiff", "autodiff{{wrt={wrt}}}"
-)
+_BRACED = TRAIN_PIPELINE.replace("{weights=false}", "{{weights=false}}")
+WHOLE = "dce," + _BRACED.replace("autodiff", "autodiff{{wrt={wrt}}}")
 
 
 def forward_of(file: Path) -> Module:
