@@ -14,6 +14,11 @@ from moec.passes.recover_attention.views import scaling
 STEPS = 24
 """Longest chain of elementwise ops between product and softmax that is followed."""
 
+READ_ELSEWHERE = (
+    "the probabilities are read by others than the product with the values, as by the backward pass of a training "
+    "step, for whom the scores would be computed a second time"
+)
+
 
 class NotAttention(Exception):
     """The softmax is part of something else."""
@@ -240,9 +245,9 @@ def find_weighted(softmax: Node) -> Weighted:
         readers = list(value.uses)
         product = next((n for n in readers if n.op == "matmul" and n.operand(0) is value), None)
         if product is not None and len(readers) > 1:
-            raise NearMiss("the probabilities are read by others than the product with the values", *readers)
+            raise NearMiss(READ_ELSEWHERE, *readers)
         if len(readers) > 1 and any(map(_leads_to_product, readers)):
-            raise NearMiss("the probabilities are read by others than the product with the values", *readers)
+            raise NearMiss(READ_ELSEWHERE, *readers)
         if len(readers) != 1:
             raise NotAttention
         node = readers[0]

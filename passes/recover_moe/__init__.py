@@ -198,9 +198,9 @@ class _NotFound(Exception):
         )
 
 
-def _extent(sum_: Combined) -> tuple[int, bool, bool]:
+def _extent(sum_: Combined) -> tuple[int, bool, bool, bool]:
     """How much of a block a sum is."""
-    return len(sum_.parts), sum_.shared is not None, sum_.factor is not None
+    return len(sum_.parts), sum_.weighed, sum_.shared is not None, sum_.factor is not None
 
 
 def _token_source(tokens: Value) -> tuple[Value, Axes]:

@@ -77,7 +77,8 @@ def check_complete(combined: Combined, count: int) -> None:
     if by_data:
         raise Incomplete(
             f"the expert number is itself data in all {len(by_data)} bodies (the i-th expert that got a token, not "
-            "expert i): the file holds what the tracer saw, it is no mixture of all experts"
+            "expert i): the file holds what the tracer saw, it is no mixture of all "
+            f"{count} experts" + (f"; {count - len(by_data)} are missing" if len(by_data) < count else "")
         )
     found = sorted(e for e in parts if isinstance(e, int))
     missing = [e for e in range(count) if e not in parts]

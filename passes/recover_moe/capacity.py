@@ -1,8 +1,8 @@
 """Top-1 routing with a capacity, as Switch Transformers have it (Fedus et al., arXiv 2101.03961).
 
-A running count of each expert's tokens, along a sequence or over all tokens, is compared with the capacity and cuts the
-one-hot choice. Tokens that it leaves out keep what lay below: zeros, or the block's input where the experts' outputs are
-written over it.
+A running count of each expert's tokens, along a sequence or over all tokens, is compared with the capacity and cuts
+the one-hot choice. Tokens that it leaves out keep what lay below: zeros, or the block's input where the experts'
+outputs are written over it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from moec.ir.graph import Node
-from moec.passes.recover_moe.axes import Axes, Axis, broadcast_axes, feature
+from moec.passes.recover_moe.axes import Axes, Axis, feature
 from moec.passes.recover_moe.contents import (
     Abstract,
     Choice,
@@ -93,10 +93,19 @@ def coordinate(i: Interpreter, axis: Axis) -> Any:
     return next((content for known, content in kinds if axis == known), None)
 
 
+def lead_of(i: Interpreter, columns: Sequence[Any]) -> Axes | None:
+    """The axes along which index tuples name one token each; None where they do not."""
+    if not all(c == Token() or isinstance(c, Zero | Coordinate) for c in columns):
+        return None
+    axes: list[Axis] = []
+    for c in columns:
+        axes.append(i.tokens if isinstance(c, Token) else (i.tokens[c.axis],) if isinstance(c, Coordinate) else ())
+    return tuple(axes) if tuple(a for axis in axes for a in axis) == i.tokens else None
+
+
 def addressed(i: Interpreter, columns: Sequence[Any], axes: Axes) -> bool:
     """Whether index tuples name one token each along ``axes``."""
-    covered = tuple(a for axis in axes for a in axis)
-    return covered == i.tokens and [coordinate(i, axis) for axis in axes] == list(columns)
+    return lead_of(i, columns) == axes
 
 
 def flattened(i: Interpreter, n: Node, meaning: Abstract) -> Abstract | None:
@@ -120,7 +129,13 @@ def flattened(i: Interpreter, n: Node, meaning: Abstract) -> Abstract | None:
 def shortened(i: Interpreter, n: Node, meaning: Abstract) -> Abstract | None:
     """As many of the hits' elements as there are: where they are written to, their number is the same."""
     axis = meaning.axes[0]
-    if len(meaning.axes) != 1 or len(axis) != 2 or not _of_hits(axis[0].key) or n.attrs["start"] or n.attrs["step"] != 1:
+    if (
+        len(meaning.axes) != 1
+        or len(axis) != 2
+        or not _of_hits(axis[0].key)
+        or n.attrs["start"]
+        or n.attrs["step"] != 1
+    ):
         return None
     if n.operand(0).producer in i.unstated:
         i.unstated[n] = {"stop": axis[0].dim * axis[1].dim}
@@ -171,8 +186,9 @@ def weighed(i: Interpreter, n: Node, k: Known, axes: Axes | None) -> Abstract | 
             route = Tree("route", (), b.content.value)
             parts = {e: Tree("mul", (tree, route)) for e, tree in a.content.parts.items()}
             if isinstance(a.content, Overlay):
-                return Abstract(a.axes, Combined(parts, limit=a.content.limit, dropped="input"))
-            return None if a.content.shared else Abstract(a.axes, replace(a.content, parts=parts))
+                return Abstract(a.axes, Combined(parts, limit=a.content.limit, dropped="input", weighed=True))
+            whole = a.content.shared is None and a.content.factor is None and not a.content.weighed
+            return Abstract(a.axes, replace(a.content, parts=parts, weighed=True)) if whole else None
         if b.content.per_token and isinstance(a.content, Combined):
             whole = a.content.shared is None and a.content.factor is None
             return Abstract(a.axes, replace(a.content, factor=b.content.value)) if whole else None

@@ -270,13 +270,14 @@ class Row:
 class Combined:
     """Per token, the sum over its slots: ``parts`` of an expert each, or one part under "all"; plus a shared expert's
     output. Slots above ``limit`` give nothing, or what ``dropped`` says; ``factor`` multiplies the sum, a value of each
-    token."""
+    token; ``weighed``: the only weight of each token multiplied it after the sum."""
 
     parts: dict[Any, Tree]
     shared: Tree | None = None
     limit: Limit | None = None
     dropped: str = "zero"
     factor: Value | None = None
+    weighed: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from moec.passes.recover_moe.contents import (
     BelowEdges,
     Choice,
     Chosen,
-    Columns,
     Counts,
     Expert,
     Iota,

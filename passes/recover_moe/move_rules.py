@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from moec.ir.graph import Node
+from moec.ir.symbol import Dim
 from moec.passes.recover_moe.axes import Axes, Axis, feature, joined_axis, regrouped, repeated
-from moec.passes.recover_moe.capacity import addressed, flattened, overlaid, shortened
+from moec.passes.recover_moe.capacity import addressed, flattened, lead_of, overlaid, shortened
 from moec.passes.recover_moe.contents import (
     Abstract,
     Active,
@@ -137,7 +138,11 @@ def _joined_pieces(i: Interpreter, n: Node, k: Known, axis: int) -> Abstract | N
     if len(experts) != len(k):
         return None
     if experts != list(range(i.expert_count)):
-        raise Lost(f"the rows of experts {experts} are joined, where the router has {i.expert_count}")
+        missing = [e for e in range(i.expert_count) if e not in experts]
+        raise Lost(
+            f"the rows of experts {', '.join(map(str, experts))} are joined, where the router has {i.expert_count}"
+            + (f"; missing {', '.join(map(str, missing))}" if missing else ", in order")
+        )
     whole = spaces[0].whole if spaces[0] is not None else None
     tree = merged([m.content.tree for m in k])
     if tree is None or whole is None:
@@ -228,7 +233,8 @@ def _at_data(i: Interpreter, n: Node, data: Abstract, ref: Ref | None, axis: int
 def _rows_of_expert(i: Interpreter, n: Node, data: Abstract, span: Range, axis: int) -> Abstract | None:
     """The sorted rows between two offsets: those of one expert."""
     if span.high != span.low + 1:
-        raise Lost(f"the rows of experts {span.low} to {span.high - 1} are taken together")
+        between = ", ".join(map(str, range(span.low, span.high)))
+        raise Lost(f"the rows of experts {between} are taken together, so that all but one of these have no body")
     whole = data.axes[axis][0].key
     space = i.space("piece", n, span.low, whole)
     rows = i.rows(space, n.operand(1).type.dims[0])
@@ -247,9 +253,13 @@ def _scatter_nd(i: Interpreter, n: Node, k: Known) -> Abstract | None:
         found = overlaid(i, n, base, index, updates)
         if found is not None:
             return found
-    if content != Token() or index.axes[-1:] != ((),) or index.axes[:1] != updates.axes[:1]:
+    columns = content.columns if isinstance(content, Columns) else (content,)
+    lead = lead_of(i, columns)
+    if lead is None or len(index.axes) != 2 or index.axes[:1] != updates.axes[:1]:
         return None
-    return _added(i, n, base, updates, updates.axes[0], n.attrs["reduction"])
+    if index.axes[1] != feature(len(columns)):
+        return None
+    return _added(i, n, base, updates, lead)
 
 
 @rule("scatter_elements")
@@ -262,7 +272,7 @@ def _scatter_elements(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     rows, width = index_axes(i, index)
     if width != repeated(n.operand(1).type.dims[1]) or joined_axis(rows, updates.axes[0]) != updates.axes[0]:
         return None
-    return _added(i, n, base, updates, updates.axes[0], n.attrs["reduction"])
+    return _added(i, n, base, updates, (i.tokens,))
 
 
 @rule("gather_elements")
@@ -290,17 +300,28 @@ def _counted(i: Interpreter, n: Node, base: Abstract, index: Abstract, updates: 
     return Abstract((feature(bins),), every_count(bins))
 
 
-def _added(i: Interpreter, n: Node, base: Abstract, updates: Abstract, rows: Axis, reduction: str) -> Abstract | None:
-    """Rows added to their tokens. Without a reduction that needs zeros below and each token at most once, as the
-    slots of one expert have it."""
+def _sizes(axes: Axes) -> tuple[Dim, ...]:
+    sizes: list[Dim] = []
+    for axis in axes:
+        size: Dim = 1
+        for atom in axis:
+            size = size * atom.dim
+        sizes.append(size)
+    return tuple(sizes)
+
+
+def _added(i: Interpreter, n: Node, base: Abstract, updates: Abstract, lead: Axes) -> Abstract | None:
+    """Rows added to their tokens, which stand as ``lead``. Without a reduction that needs zeros below and each token
+    at most once, as the slots of one expert have it."""
+    rows, reduction = updates.axes[0], n.attrs["reduction"]
     if not isinstance(updates.content, Row) or reduction not in ("add", "none") or len(rows) == 0:
         return None
-    axes = (i.tokens, updates.axes[1])
+    axes = (*lead, *updates.axes[1:])
     space = rows[0].key if len(rows) == 1 and rows[0].kind == "rows" else None
     of_one = isinstance(space, Space) and space.kind in ("hits", "piece")
     if reduction == "none" and not (of_one and isinstance(base.content, Zero)):
         raise Lost("rows of one token overwrite each other: a scatter without reduction where a sum is meant")
-    if not isinstance(base.content, Zero | Combined | Row) or n.result.type.dims[0] != i.token_count:
+    if not isinstance(base.content, Zero | Combined | Row) or n.result.type.dims[: len(lead)] != _sizes(lead):
         return None
     key = space.expert if isinstance(space, Space) and of_one else "all"
     every = rows in (i.slots, (*i.experts, *i.tokens)) or (isinstance(space, Space) and space.kind == "sorted")

@@ -1,8 +1,8 @@
 """Routers told again to a fused operator that only knows softmax and its own top-k (onnxruntime-genai's builder).
 
 The choice is made in the graph; the operator gets the logarithms of the chosen scores as logits, and a large negative
-number for the other experts. Its softmax then gives score / sum of the chosen scores, and what the model renormalises by
-besides, such as an epsilon, multiplies the sum over the experts behind it.
+number for the other experts. Its softmax then gives score / sum of the chosen scores, and what the model renormalises
+by besides, such as an epsilon, multiplies the sum over the experts behind it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def told_scores(gating: Node, statics: Statics) -> tuple[Node, Value] | None:
     fill = constant_number(scattered.operand(0), statics)
     lowest = math.log(floor) if floor > 0 else -math.inf
     if fill is None or not 0 < floor <= FLOOR or fill > lowest - UNDERFLOW:
-        raise NoRouter(f"experts that were not chosen get the logit {fill}, chosen ones {lowest:.4g} at least", scattered)
+        raise NoRouter(
+            f"experts that were not chosen get the logit {fill}, chosen ones {lowest:.4g} at least", scattered
+        )
     plain = (a["score"], a["score_order"], a["groups"], a["renormalize_eps"]) == ("softmax", "before_topk", 1, 0.0)
     if not plain or gating.operands[1:] not in ([], [None]):
         raise NoRouter("the operator that is told the choice routes by more than a softmax", gating)
@@ -63,7 +65,7 @@ def epsilon_of(factor: Value, scores: Value, statics: Statics) -> float:
         total, again = uncast(divided.operand(0))[0], uncast(added.operand(0))[0]
         summed = producer(total, "reduce_sum")
         eps = constant_number(added.operand(1), statics)
-        if summed is not None and total is again and eps is not None and summed.attrs["axes"] == (1,):
-            if uncast(summed.operand(0))[0] is scores:
-                return eps
+        over_choices = summed is not None and summed.attrs["axes"] == (1,) and uncast(summed.operand(0))[0] is scores
+        if over_choices and total is again and eps is not None:
+            return eps
     raise NoRouter("the sum over the experts is multiplied by something else of its token", factor.producer)

@@ -13,7 +13,6 @@ from moec.passes.recover_moe.groups import ungrouped
 from moec.passes.recover_moe.retold import told_scores
 from moec.passes.recover_moe.static import Ref, Statics, changed, flipped
 
-
 _UNGROUPED: dict[str, Any] = {"groups": 1, "group_top_k": 1, "group_score": "none", "group_mask": "none"}
 
 
@@ -93,6 +92,7 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
         logits = uncast(scored.operand(0))[0]
     found = _product(logits, statics)
     if found is None:
+        _check_floats(logits, scored)
         return None
     product, weight, bias = found
     return Router(
@@ -107,6 +107,17 @@ def find_router(topk: Node, statics: Statics) -> Router | None:
         score_bias,
         groups,
     )
+
+
+def _check_floats(logits: Value, scored: Node | None) -> None:
+    """NoRouter where the scores are of a product of integers, as quantised routers have it."""
+    node = logits.producer if scored is not None else None
+    while node is not None and node.op in ("add", "mul", "cast", "reshape"):
+        node = node.operand(0).producer
+    if node is not None and node.op == "matmul" and not node.result.type.dtype.is_float:
+        raise NoRouter(
+            "the router multiplies quantised integers: a product of floats would choose other experts near a tie", node
+        )
 
 
 def _top_one(argmax: Node, statics: Statics) -> Router | None:

@@ -126,7 +126,7 @@ def combined(i: Interpreter, n: Node, k: Known) -> Abstract | None:
 
 def _alike(a: Combined, b: Combined) -> bool:
     """Whether the same slots are dropped from both, and nothing multiplies them."""
-    return (a.limit, a.dropped, a.factor, b.factor) == (b.limit, b.dropped, None, None)
+    return (a.limit, a.dropped, a.weighed, a.factor, b.factor) == (b.limit, b.dropped, b.weighed, None, None)
 
 
 @rule("swiglu")

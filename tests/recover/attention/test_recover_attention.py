@@ -15,6 +15,7 @@ from moec.ir.graph import Graph, Module, Node
 from moec.ir.types import BOOL, F16, F32, TensorType
 from moec.ops.build import Builder
 from moec.passes.base import PassManager, Result
+from moec.passes.recover_attention.scores import READ_ELSEWHERE
 
 CLEAN = "canonicalise,fold,"
 
@@ -209,7 +210,7 @@ def test_probabilities_that_others_read_stay() -> None:
     (softmax,) = [n for n in module.main if n.op == "softmax"]
     module.main.set_outputs([*module.main.outputs, softmax.result], ["y", "p"])
     (miss,) = recovered(module).near_misses
-    assert miss.reason == "the probabilities are read by others than the product with the values"
+    assert miss.reason == READ_ELSEWHERE
 
 
 def test_what_is_no_attention_is_not_reported() -> None:
