@@ -142,19 +142,24 @@ class Witness:
         outputs = [self._run(module, case) for case in self.cases]
         compared = [self._run(module, case, True) for case in self.cases] if self.fp64 else outputs
         types = _types(module)
+        rounding = max(self.rounding, _rounding(module))
         for before, after in zip(self.baseline, compared, strict=True):
             before.update((n, a) for n, a in after.items() if n not in before)
         for case, before, after in zip(self.cases, self.baseline, compared, strict=True):
             wide = {n: a for n, a in before.items() if types[n].is_float}
             rest = {n: a for n, a in before.items() if n not in wide}
-            rows = (*compare(after, wide, types, self.rounding), *compare(after, rest, types))
+            rows = (*compare(after, wide, types, rounding), *compare(after, rest, types))
             self._record(Check(stage, case.name, "import", rows))
-        self._compare_stored(stage, outputs, types)
+        self._compare_stored(stage, outputs, types, rounding if rounding > self.rounding else 0.0)
 
-    def _compare_stored(self, stage: str, outputs: list[Arrays], types: Mapping[str, DType]) -> None:
+    def _compare_stored(
+        self, stage: str, outputs: list[Arrays], types: Mapping[str, DType], rounding: float = 0.0
+    ) -> None:
+        """``rounding``: the tolerance of a narrower float that a pass made the layer compute with."""
+        tolerance = max(self.tolerance or 0.0, rounding) or self.tolerance
         for case, stored, actual in zip(self.cases, self.stored, outputs, strict=True):
             if stored:
-                self._record(Check(stage, case.name, self.stored_name, compare(actual, stored, types, self.tolerance)))
+                self._record(Check(stage, case.name, self.stored_name, compare(actual, stored, types, tolerance)))
 
     def _record(self, check: Check) -> None:
         self.checks.append(check)

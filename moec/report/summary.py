@@ -5,7 +5,8 @@
   ``file``, or ``assumed``) and ``bounds``.
 - ``warnings``: what looks like a mistake in the input, one text each.
 - ``passes``: in order: ``pass`` (with options), ``applied`` (count by rule), ``near_misses`` (``rule``, ``reason``,
-  ``at``), ``nodes`` after it.
+  ``at``), ``nodes`` after it; with ``--check``, of a pass that rounds otherwise on purpose, ``errors``: ``max_abs`` and
+  ``max_rel`` by output.
 - ``ops``: node counts by op, ``before`` (as imported) and ``after`` all passes.
 - ``lowered``: whether kernels were written; ``not_lowered``: why not, one text a problem.
 - ``kernels``: in launch order, as in ``schedule.json`` without the pipes: ``kernel``, ``core``, ``blocks``,
@@ -45,7 +46,11 @@ def op_counts(module: Module) -> dict[str, int]:
 def pass_entry(step: Step, nodes: int) -> dict[str, Any]:
     """The entry of one pass; ``nodes`` is the module's size after it."""
     misses = [{"rule": m.rule, "reason": m.reason, "at": _place(m)} for m in step.result.near_misses]
-    return {"pass": step.made_by.spec, "applied": step.result.counts(), "near_misses": misses, "nodes": nodes}
+    entry = {"pass": step.made_by.spec, "applied": step.result.counts(), "near_misses": misses, "nodes": nodes}
+    if step.result.errors:
+        errors = step.result.errors.items()
+        entry["errors"] = {name: {"max_abs": _finite(a), "max_rel": _finite(r)} for name, (a, r) in errors}
+    return entry
 
 
 def _place(miss: NearMiss) -> list[str]:
