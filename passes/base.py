@@ -63,6 +63,10 @@ class Result:
     applied: list[Application] = field(default_factory=list)
     near_misses: list[NearMiss] = field(default_factory=list)
     changed: bool = False
+    errors: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Of a pass that rounds otherwise on purpose: the largest absolute and relative error that it makes in each output
+    on witness inputs.
+    """
 
     def apply(self, rule: str, origin: Origin, graph: Graph | None = None) -> None:
         """Record an application."""
