@@ -15,6 +15,7 @@ from moec import sources, store
 from moec.artefacts import SUMMARY, check_output, output_folder
 from moec.autodiff import saved_values
 from moec.diagnostics import CheckFailed, NoKernel, Problem, Refusal, Usage, Where, suggest
+from moec.eval.ranks import groups
 from moec.hosttime import time_of, time_of_schedule
 from moec.ir.data import TensorData
 from moec.ir.graph import Module
@@ -298,7 +299,10 @@ def _write(
     for name, text in run.texts:
         (texts / name).write_text(text, encoding="utf-8")
     store.save(run.tensors, texts, run.final.absolute() / "ir")
-    export_onnx(run.module, folder / "optimized.onnx")
+    if groups(run.module):
+        document["warnings"].append("optimized.onnx was not written: ONNX knows no groups of ranks")
+    else:
+        export_onnx(run.module, folder / "optimized.onnx")
     if schedule is not None:
         _json(folder / "schedule.json", schedule_json(schedule))
     if timed is not None:

@@ -334,7 +334,7 @@ def _blamed(failure: Diagnosis, blame: str) -> CheckFailed:
 
 DEFAULT_PIPELINE = (
     "canonicalise,fold,recover-rope,recover-attention,canonicalise,cse,dce,"
-    "recover-moe,expand-moe,fuse-gating,fuse-vector,inline,fold,dce"
+    "recover-moe,expand-moe,fuse-gating,sync-removal,fuse-vector,inline,fold,dce,reorder-launch"
 )
 """What ``moec compile`` runs.
 

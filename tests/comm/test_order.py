@@ -32,7 +32,7 @@ output y, padded
 """
 
 
-def test_the_default_passes_keep_order_and_result() -> None:
+def test_passes_that_are_not_about_order_keep_it_and_the_result() -> None:
     module = parse_moe(TEXT)
     rng = np.random.default_rng(0)
     given = {f"rank{r}.x": rng.standard_normal((3, 4)) for r in range(2)} | {"c": np.array(5)}
@@ -43,7 +43,8 @@ def test_the_default_passes_keep_order_and_result() -> None:
         return [n.op for n in module.main if n.op in kept]
 
     order = effects()
-    PassManager(default_passes()).run(module, Context())
+    passes = [p for p in default_passes() if p.name not in ("sync-removal", "reorder-launch")]
+    PassManager(passes).run(module, Context())
     verify(module)
     assert effects() == order
     assert any(n.op == "fused" for n in module.main)
