@@ -3,28 +3,23 @@ only looks alike stays."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from moe_spellings import SPELLINGS, Block, E, H, K, T, spelt
+from moe_spellings import BLOCKS, SPELLINGS, Block, E, H, K, T, spelt
 
 from moec.eval import run
-from moec.frontend.onnx import load_onnx
 from moec.ir.compare import modules_equal
 from moec.ir.data import ArrayData
-from moec.ir.graph import Graph, Module, Node
+from moec.ir.graph import Module, Node
 from moec.ir.text import print_module
 from moec.ir.types import BF16, F32, I64, TensorType
 from moec.ops.build import Builder
 from moec.passes.base import Context, PassManager, Result
 from moec.passes.recover_moe import RecoverMoE
 
-DATA = Path(__file__).parent.parent / "data"
-RECORDS: list[dict[str, Any]] = json.loads((DATA / "index.json").read_text())
 CLEAN = "canonicalise,fold,cse,dce,"
 
 
@@ -36,29 +31,6 @@ def recovered(module: Module, before: str = "") -> Result:
 def the_block(module: Module) -> Node:
     (node,) = [n for n in module.main if n.op == "moe"]
     return node
-
-
-BLOCKS = {
-    "mixtral": Block(),
-    "olmoe": Block(renormalize=False),
-    "granite": Block(order="after_topk", renormalize=False),
-    "sigmoid": Block(score="sigmoid", eps=1e-3, scale=2.5),
-    "deepseek": Block(score="sigmoid", bias=True, scale=2.5),
-    "ernie": Block(bias=True),
-    "deepseek v2": Block(groups="max zero", renormalize=False),
-    "deepseek v3": Block(score="sigmoid", bias=True, groups="sum2 minus_inf", eps=1e-20, scale=2.5),
-    "gelu": Block(activation="gelu"),
-    "plain": Block(glu="none", activation="relu"),
-    "interleaved": Block(glu="interleaved"),
-    "biased": Block(expert_bias=True),
-    "on input": Block(weights_on="input"),
-    "on activation": Block(weights_on="activation"),
-    "shared": Block(shared="plain"),
-    "qwen2": Block(renormalize=False, shared="gated"),
-    "gpt-oss": Block(
-        order="after_topk", renormalize=False, glu="interleaved", clamped=(1.702, 0.75, 1.0), expert_bias=True
-    ),
-}
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -92,57 +64,6 @@ def test_three_spellings_give_the_same_module(block: Block, before: str) -> None
         recovered(m, before)
     assert print_module(modules[0]) == print_module(modules[1]) == print_module(modules[2])
     assert all(modules_equal(modules[0], m) for m in modules[1:])
-
-
-def _printed(path: Path) -> str:
-    """The canonical text of a recovered file, symbols, weight contents and origin aside."""
-    module = load_onnx(path)
-    recovered(module, CLEAN)
-    text = print_module(module)
-    for i, name in enumerate(module.symbols):
-        text = text.replace(name, f"d{i}")
-    return "\n".join(line.split(", data = ")[0] for line in text.splitlines())
-
-
-def test_three_spellings_of_an_export_print_the_same() -> None:
-    names = ["dynamo_batched_mm_dyn_op21", "torchscript_dyn_op20_tf451", "dynamo_dyn_op21_tf451"]
-    texts = [_printed(DATA / f"qwen3_moe_moe_{n}.onnx") for n in names]
-    assert texts[0] == texts[1] == texts[2]
-
-
-def test_three_spellings_of_each_family_print_the_same(corpus: Any) -> None:
-    for family, names in {
-        "mixtral": [
-            "dynamo_batched_mm_dyn_op18",
-            "dynamo_batched_mm_dyn_op18_noopt",
-            "dynamo_grouped_mm_dyn_op18",
-            "dynamo_dyn_op18_tf451",
-            "torchscript_dyn_op17_tf451",
-        ],
-        "qwen2_moe": ["dynamo_batched_mm_dyn_op20", "dynamo_dyn_op20_tf451", "torchscript_dyn_op18_tf451"],
-        "qwen3_moe": ["dynamo_batched_mm_dyn_op21", "dynamo_dyn_op21_tf451", "torchscript_dyn_op20_tf451"],
-    }.items():
-        texts = {_printed(corpus.onnx(f"{family}_moe_{n}")) for n in names}
-        assert len(texts) == 1, family
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r["name"])
-def test_exports_are_recovered_and_keep_their_numbers(record: dict[str, Any]) -> None:
-    module = load_onnx(DATA / f"{record['name']}.onnx")
-    result = recovered(module, CLEAN)
-    if "eager_static" in record["name"]:
-        assert not result.applied
-        (miss,) = result.near_misses
-        assert "the expert number is itself data in all 8 bodies" in miss.reason
-    else:
-        assert len(result.applied) == 1 and not result.near_misses
-        assert {n.op for n in module.main} <= {"weight", "moe"}
-    with np.load(DATA / f"{record['name']}.npz") as stored:
-        for size in ("", "2"):
-            if f"in{size}.hidden_states" in stored:
-                (y,) = run(module, {"hidden_states": stored[f"in{size}.hidden_states"]}).values()
-                expected = stored[f"{record['checks']['expected_key'].split('.')[0]}{size}.0"]
-                assert np.abs(y.astype(np.float32) - expected).max() <= record["checks"]["tolerance"]
 
 
 def missed(block: Block, spelling: str = "unrolled", before: str = CLEAN) -> str:
@@ -325,112 +246,3 @@ def test_scores_rounded_before_the_choice_keep_their_dtype(order: str) -> None:
     recovered(module)
     a = the_block(module).attrs
     assert (a["score_dtype"], a["weights_dtype"]) == ((BF16, F32) if order == "before_topk" else (F32, BF16))
-
-
-@pytest.mark.parametrize("name", ["qwen2", "granite", "deepseek v3", "biased", "on input", "on activation", "plain"])
-def test_a_block_that_was_expanded_is_recovered_as_it_was(name: str) -> None:
-    """The steps of a fused operator are gating, permute, grouped products and unpermute."""
-    module = spelt(BLOCKS[name], "batched")
-    recovered(module)
-    before = print_module(module)
-    PassManager.parse("expand-moe").run(module)
-    assert "moe" not in {n.op for n in module.main}
-    result = recovered(module)
-    assert result.counts() == {"recover-moe": 1}
-    assert print_module(module) == before
-
-
-def _transposed(b: Builder, slots: Any) -> Any:
-    """The slots' weights with choices outermost: another order than that of the rows."""
-    weights = slots.producer.operand(0)
-    tokens, k = weights.type.dims
-    return b.reshape(b.transpose(weights, perm=(1, 0)), shape=(tokens * k, 1))
-
-
-def _squared(b: Builder, slots: Any) -> Any:
-    return b.mul(slots, slots)
-
-
-@pytest.mark.parametrize(
-    "change, reason", [(_transposed, "permute"), (_squared, "the routing weights are changed after they were made")]
-)
-@pytest.mark.parametrize("name", ["on input", "on activation"])
-def test_rows_weighted_by_something_else_stay(name: str, change: Any, reason: str) -> None:
-    """Expanded, with row weights that are not those of the same slots."""
-    module = spelt(BLOCKS[name], "batched")
-    recovered(module)
-    PassManager.parse("expand-moe").run(module)
-    of_weights = next(n for n in module.main if n.op == "permute" and n.operand(0).type.dims[1] == 1)
-    of_weights.set_operand(0, change(Builder(module.main, of_weights), of_weights.operand(0)))
-    x = np.random.default_rng(1).standard_normal((5, H)).astype(np.float32)
-    expected, text = run(module, {"x": x})["y"], print_module(module)
-    (miss,) = RecoverMoE().run(module, Context()).near_misses
-    assert reason in miss.reason and print_module(module) == text
-    np.testing.assert_array_equal(run(module, {"x": x})["y"], expected)
-
-
-@pytest.mark.parametrize("dtypes", [(BF16, BF16), (BF16, F32)], ids=lambda p: f"{p[0]}-weights-{p[1]}")
-@pytest.mark.parametrize("where", ["input", "activation"])
-def test_expanded_16_bit_blocks_are_recovered_with_their_dtypes(where: str, dtypes: Any) -> None:
-    """Row weights are multiplied in f32 and rounded; what they were rounded to before stays."""
-    module = spelt(Block(weights_on=where), "batched")
-    recovered(module)
-    attrs = the_block(module).attrs
-    module, rng = Module(), np.random.default_rng(2)
-    module.symbols["T"] = (0, 4096)
-    graph = module.add(Graph("main"))
-    b = Builder(graph)
-    x = graph.add_input("x", TensorType(BF16, (T, H)))
-    shapes = {"router": (E, H), "gate_up": (E, 10, H), "down": (E, H, 5)}
-    weights = [
-        b.weight(
-            name=f"moe0.{n}", dtype=BF16, shape=s, data=ArrayData(rng.standard_normal(s).astype(BF16.carrier), BF16)
-        )
-        for n, s in shapes.items()
-    ]
-    y, _ = b.moe(x, *weights, *[None] * 7, **{**attrs, "router_dtype": dtypes[0], "weights_dtype": dtypes[1]})
-    graph.set_outputs([y], ["y"])
-    before = print_module(module)
-    PassManager.parse("expand-moe").run(module)
-    assert recovered(module).counts() == {"recover-moe": 1}
-    assert print_module(module) == before
-
-
-NO_BLOCK = ("torchscript_eager", "trainjoint", "switch_transformers_moe_torchscript_static", "int8dyn")
-"""Files whose blocks are not written as such: experts numbered by data, a backward pass that reads what is computed on
-the way, quantised routers."""
-BAKED = ("jetmoe_layer_torchscript", "jetmoe_modelmask_torchscript", "jetmoe_moe_torchscript")
-"""Files in which the tracer baked the experts' row counts in."""
-DROPPED = {"deepseek_v3_modelmask_torchscript": "missing 5, 6, 7", "switch_transformers_modelmask": "missing 1"}
-"""Files with a block that lacks experts which got no token while they were traced, and which these are."""
-BY_DATA = "the expert number is itself data in all"
-WHY = {
-    "torchscript_eager": BY_DATA,
-    "switch_transformers_moe_torchscript_static": BY_DATA,
-    "trainjoint": "as by the backward pass of a training step",
-    "int8dyn": "the router multiplies quantised integers",
-    "jetmoe": "no sum over them was found",
-    **DROPPED,
-}
-"""Of which files there are near-misses, and what these say. (JetMoE's attention has routers of its own.)"""
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_every_export_with_a_whole_block_is_recovered(corpus: Any, part: int) -> None:
-    """Each file has its blocks recovered, with no node left whose size data decides, or says why not."""
-    for record in corpus.records()[part::4]:
-        name = record["name"]
-        module = load_onnx(corpus.onnx(name))
-        result = recovered(module, "canonicalise,fold,canonicalise,cse,dce,")
-        found = [n for n in module.nodes() if n.op == "moe"]
-        none = (*NO_BLOCK, *BAKED, "deepseek_v3_modelmask_torchscript")
-        assert bool(found) != any(part in name for part in none), name
-        reasons = [m.reason for m in result.near_misses]
-        told = [why for part, why in WHY.items() if part in name]
-        only_experts = "jetmoe" in name and record["part"] == "moe" and found
-        assert bool(reasons) == bool(told and not only_experts), (name, reasons)
-        assert all(any(why in r for why in told) for r in reasons), (name, reasons)
-        if any(baked in name for baked in BAKED):
-            assert all("sizes that the tracer baked in" in r for r in reasons), name
-        if not reasons:
-            assert not {n.op for n in module.nodes()} & {"nonzero", "loop", "scan", "if", "one_hot", "topk"}, name

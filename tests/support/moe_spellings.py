@@ -44,6 +44,30 @@ class Block:
     change: dict[str, Callable[[Builder, Value], Value]] = field(default_factory=dict)
 
 
+BLOCKS = {
+    "mixtral": Block(),
+    "olmoe": Block(renormalize=False),
+    "granite": Block(order="after_topk", renormalize=False),
+    "sigmoid": Block(score="sigmoid", eps=1e-3, scale=2.5),
+    "deepseek": Block(score="sigmoid", bias=True, scale=2.5),
+    "ernie": Block(bias=True),
+    "deepseek v2": Block(groups="max zero", renormalize=False),
+    "deepseek v3": Block(score="sigmoid", bias=True, groups="sum2 minus_inf", eps=1e-20, scale=2.5),
+    "gelu": Block(activation="gelu"),
+    "plain": Block(glu="none", activation="relu"),
+    "interleaved": Block(glu="interleaved"),
+    "biased": Block(expert_bias=True),
+    "on input": Block(weights_on="input"),
+    "on activation": Block(weights_on="activation"),
+    "shared": Block(shared="plain"),
+    "qwen2": Block(renormalize=False, shared="gated"),
+    "gpt-oss": Block(
+        order="after_topk", renormalize=False, glu="interleaved", clamped=(1.702, 0.75, 1.0), expert_bias=True
+    ),
+}
+"""Blocks of published models, and others that differ from them in one property."""
+
+
 class Spelling:
     """A module under construction whose ``main`` is the block in one spelling."""
 
