@@ -122,24 +122,25 @@ def _kept(
 ) -> Value:
     """Whether each slot is among the first ``capacity`` of its expert, bool [T, K].
 
-    Of all tokens: a slot's place among its expert's rows is its place among the sorted rows less the rows of lower
-    experts. Of a sequence: the running count of its expert along the sequence.
+    Of all tokens, or of the only sequence: a slot's place among its expert's rows is its place among the sorted rows
+    less the rows of lower experts, counted in f32 (exact up to 2^24 slots). Of a sequence: the running count of its
+    expert along the sequence.
     """
     tokens, k = experts.type.dims
     number = counts.type.dims[0]
     assert isinstance(number, int)
-    if attrs["capacity_scope"] == "tokens":
+    numbers = b.constant(value=ArrayData(np.arange(number, dtype=np.int32).reshape(1, number), I32))
+    batch: Dim = 1
+    for d in lead[:-1]:
+        batch = batch * d
+    if attrs["capacity_scope"] == "tokens" or batch == 1:
         slots = (tokens * k, 1)
-        column = b.constant(value=ArrayData(np.arange(number, dtype=np.int32).reshape(1, number), I32))
-        lower = b.cast(b.lt(column, b.reshape(experts, shape=slots)), to=F32)
+        lower = b.cast(b.lt(numbers, b.reshape(experts, shape=slots)), to=F32)
         start = b.reduce_sum(b.mul(lower, _cast(b, counts, F32)), axes=(1,), keepdims=True)
         rank = b.sub(_cast(b, b.reshape(positions, shape=slots), F32), start)
         kept = b.lt(rank, _size(b, attrs["capacity"], F32))
     else:
-        batch: Dim = 1
-        for d in lead[:-1]:
-            batch = batch * d
-        chosen = b.one_hot(b.reshape(experts, shape=(batch, lead[-1] * k)), depth=number, axis=2, dtype=I32)
+        chosen = b.cast(b.eq(b.reshape(experts, shape=(batch, lead[-1] * k, 1)), numbers), to=I32)
         so_far = b.mul(chosen, b.cumsum(chosen, axis=1, exclusive=False, reverse=False))
         kept = b.le(b.reduce_sum(so_far, axes=(2,), keepdims=True), _size(b, attrs["capacity"], I32))
     made: Value = b.reshape(kept, shape=(tokens, k))

@@ -139,9 +139,10 @@ CAPACITIES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", CAPACITIES)
 def test_a_block_with_a_capacity_is_expanded(kind: str, where: str, dtypes: tuple[DType, DType]) -> None:
     """Static sizes, nothing on the host, and the block's own numbers where the capacity binds and where not."""
-    for capacity in (0, 1, 3, 100):
+    for capacity, batch in ((0, 2), (1, 2), (3, 2), (2, 1), (100, 2)):
         change = {**CAPACITIES[kind], "capacity": capacity, "weights_on": where}
-        before, after = (block(change, "gate_up_bias down_bias", *dtypes, (2, sym("S"))) for _ in range(2))
+        lead = (batch, sym("S"))
+        before, after = (block(change, "gate_up_bias down_bias", *dtypes, lead) for _ in range(2))
         PassManager.parse("expand-moe").run(after)
         assert list(after.symbols) == list(before.symbols)
         assert not {n.op for n in after.main} & {"to_host", "host", "call", "bind_size", "nonzero"}
