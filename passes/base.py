@@ -334,20 +334,26 @@ def _blamed(failure: Diagnosis, blame: str) -> CheckFailed:
 
 DEFAULT_PIPELINE = (
     "canonicalise,fold,recover-rope,recover-attention,canonicalise,cse,dce,"
-    "recover-moe,expand-moe,fuse-gating,sync-removal,fuse-vector,inline,fold,dce,reorder-launch"
+    "recover-moe,expand-moe,fuse-gating,"
+    "rect-attention,rope-concat-elim,rotate-half-elim,permute-fusion,fuse-swiglu,fuse-rope,canonicalise,cse,dce,"
+    "sync-removal,fuse-residual,fuse-norm,fuse-vector,inline,fold,dce,reorder-launch"
 )
 """What ``moec compile`` runs.
 
 Transposes go into products before ``fold`` would lay weights out for them; attention is recovered before the second
 ``canonicalise``, which tidies what it leaves, while folded constants let more rules match; recovery reads the one
-canonical spelling; what it leaves of a router is gathered by ``fuse-gating``. All this is done
-once for a layer that is repeated; then its calls are taken apart, and ``fold`` lays out the weights of each copy.
+canonical spelling; what it leaves of a router is gathered by ``fuse-gating``. The rewrites that save copies and kernels
+read what recovery made, and graphs that came with their backward half; ``canonicalise`` tidies behind them. Norms are
+gathered into kernels before ``fuse-vector`` takes the rest. All this is done once for a layer that is repeated; then
+its calls are taken apart, and ``fold`` lays out the weights of each copy.
 """
 
 
 TRAIN_PIPELINE = (
     "canonicalise,fold{weights=false},recover-rope,recover-attention,canonicalise,cse,dce,"
-    "recover-moe,expand-moe,fuse-gating,autodiff,canonicalise,cse,dce,fuse-vector,inline,fold{weights=false},dce"
+    "recover-moe,expand-moe,fuse-gating,rect-attention,rope-concat-elim,permute-fusion,fuse-rope,canonicalise,cse,dce,"
+    "autodiff,canonicalise,cse,dce,rotate-half-elim,fuse-swiglu,fuse-rope,canonicalise,cse,dce,"
+    "fuse-residual,fuse-norm,fuse-vector,inline,fold{weights=false},dce"
 )
 """What ``moec compile --train`` runs.
 
