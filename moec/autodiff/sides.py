@@ -5,11 +5,14 @@ from __future__ import annotations
 from moec.autodiff.loss import PREFIX
 from moec.ir.graph import Graph, Node, Value
 
-SEAM = ("save", "seed")
+SAVES = ("save", "swap_out")
+"""Ops of forward whose results are there for backward."""
+
+SEAM = (*SAVES, "seed")
 
 
 def backward_nodes(graph: Graph) -> set[Node]:
-    """The nodes of a joint graph's ``main`` that are reachable from a ``save``, a ``seed``, or an incoming gradient.
+    """The nodes of a joint graph's ``main`` that are reachable from what is saved, a ``seed``, or an incoming gradient.
 
     Saves are forward, seeds backward. Nodes without operands (constants, weights, number ranges) are on no side.
     """
@@ -20,6 +23,6 @@ def backward_nodes(graph: Graph) -> set[Node]:
         if node.op == "seed" or any(v in behind for v in node.operands):
             found.add(node)
             behind.update(node.results)
-        elif node.op == "save":
+        elif node.op in SAVES:
             behind.update(node.results)
     return found

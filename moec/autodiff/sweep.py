@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from moec.autodiff.activity import called, cuts
 from moec.ir.graph import Graph, Node, Origin, Value
+from moec.ir.symbol import Shape
 from moec.ir.types import DType
 from moec.ops.build import make_node
 from moec.ops.registry import OPS
@@ -46,8 +47,7 @@ class Sweep:
 
     def add(self, value: Value, gradient: Value) -> None:
         """Let ``gradient`` be a part of the gradient of ``value``."""
-        if gradient.type.shape != value.type.shape:
-            raise ValueError(f"the gradient of {value.type} is {gradient.type}")
+        gradient = self.tape.reshaped(gradient, _met(gradient, value))
         gradient = self.tape.cast_to(gradient, self.varied[value])
         before = self.gradients.get(value)
         self.gradients[value] = gradient if before is None else self.tape.add(before, gradient)
@@ -96,6 +96,19 @@ class Sweep:
             old.replace_with(new)
         self.graph.erase(node)
         return made
+
+
+def _met(gradient: Value, value: Value) -> Shape:
+    """The shape of the value, as its gradient's: sizes that are spelt differently are equal when it runs, numbers must
+    be.
+    """
+    have, want = gradient.type.dims, value.type.dims
+    differ = len(have) != len(want) or any(
+        isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(have, want, strict=False)
+    )
+    if differ:
+        raise ValueError(f"the gradient of {value.type} is {gradient.type}")
+    return want
 
 
 class Recorder(Tape):

@@ -161,9 +161,10 @@ class UnpermuteGrad:
         if rows is not None and weights is None:
             raise ValueError("rows are read for the gradient of weights only, and there are no weights")
         tokens, k = positions.dims
-        if rows is not None and rows.dims[0] != tokens * k:
+        count = rows.dims[0] if rows is not None else tokens * k
+        if isinstance(count, int) and isinstance(tokens * k, int) and count != tokens * k:
             raise ValueError(f"rows are {rows}, expected {tokens * k} of them for positions {positions}")
-        return [(tokens * k, dy.dims[1]), (tokens, 0 if rows is None else k)]
+        return [(count, dy.dims[1]), (tokens, 0 if rows is None else k)]
 
     @staticmethod
     def ref(dy: Array, rows: Array | None, positions: Array, weights: Array | None = None) -> tuple[Array, Array]:

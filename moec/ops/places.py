@@ -2,8 +2,8 @@
 
 An op runs on the device unless its declaration says ``host`` or it stands in the body of a host step. There every
 operand must lie on the host, except that of a read (``to_host``). On the device an operand may lie on the host only
-where the declaration names it (``host_operands``). Constants and sizes lie on both. What ``read_start`` sent is in
-flight: nothing but ``read_wait`` takes it.
+where the declaration names it (``host_operands``). Constants and sizes lie on both; what is saved stays where it
+is. What ``read_start`` sent is in flight: nothing but ``read_wait`` takes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOT_WEIGHTS = ("constant", "dims", "iota")
 
 def has_host(module: Module) -> bool:
     """Whether anything of the module runs on the host."""
-    return any(n.op in OPS and OPS[n.op].place == "host" for n in module.nodes())
+    return any(n.op in OPS and (OPS[n.op].place == "host" or n.op == "swap_out") for n in module.nodes())
 
 
 def host_functions(module: Module) -> set[str]:
@@ -77,7 +77,9 @@ class _Walk:
             return self.function(callee, given, on_host or node.op == "host")
         if "flight" in given or node.op == "read_wait":
             self.check_flight(graph, node, given)
-        if node.op in ("to_host", "read_wait"):
+        if node.op == "save":
+            return given
+        if node.op in ("to_host", "read_wait", "swap_out"):
             return ["host"]
         if node.op == "read_start":
             if given == ["host"]:
