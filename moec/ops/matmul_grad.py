@@ -17,11 +17,11 @@ def matmul(t: Tape, node: Node, *dys: Value | None) -> Gradients:
         dy = t.cast_to(dy, a.type.dtype) if a.type.dtype.bits < dy.type.dtype.bits else dy
         a, b = (t.cast_to(v, dy.type.dtype) for v in (a, b))
     if t.wanted(0):
-        pair = (b, dy, swapped_b, True) if swapped_a else (dy, b, False, not swapped_b)
-        da = _product(t, *pair, node.operand(0), 0)
+        left, right = (b, dy) if swapped_a else (dy, b)
+        da = _product(t, left, right, swapped_a and swapped_b, swapped_a or not swapped_b, node.operand(0), 0)
     if t.wanted(1):
-        pair = (dy, a, True, swapped_a) if swapped_b else (a, dy, not swapped_a, False)
-        db = _product(t, *pair, node.operand(1), 1)
+        left, right = (dy, a) if swapped_b else (a, dy)
+        db = _product(t, left, right, swapped_b or not swapped_a, swapped_a and swapped_b, node.operand(1), 1)
     return [da, db]
 
 
