@@ -16,7 +16,7 @@ from collections.abc import Callable
 from moec.ir.graph import Graph, Module, Node
 from moec.passes.base import Context, Result, register_pass
 from moec.passes.permute_fusion_counts import COUNT_RULES
-from moec.passes.permute_fusion_facts import below, nonnegative
+from moec.passes.permute_fusion_facts import below, nonnegative, permutation
 from moec.passes.permute_fusion_index import INDEX_RULES
 from moec.passes.permute_fusion_mask import sort_for_masks
 from moec.passes.permute_fusion_rows import ROW_RULES
@@ -39,7 +39,7 @@ class PermuteFusion(PricedRulePass):
     A second sort becomes a scatter of 0, 1, ...; a gather of repeated tokens, of gathered rows, or a scatter by a
     permutation becomes one gather; one-hot and running sums become a histogram and its prefix sum; rows gathered,
     weighted and summed become ``unpermute``; positions of a routing map's true elements become the choices sorted.
-    Rules whose result depends on it are applied only to indices that cannot be negative.
+    Rules whose result depends on it are applied only to indices that cannot be negative, or are a permutation.
     """
 
     name = "permute-fusion"
@@ -66,7 +66,10 @@ class Facts:
 
     def __call__(self, match: Match) -> str:
         name = match.rule.name
-        if name == "gather-of-repeat" or name.startswith("unpermute-of-"):
+        if name.startswith("unpermute-of-"):
+            if not permutation(match.operands["i"]):
+                raise NoMatch("the rows may not be gathered once each, which unpermute and its gradient rely on")
+        elif name == "gather-of-repeat":
             _require_nonnegative(match, "i")
         elif name == "floor-div-of-index":
             _require_nonnegative(match, "x")

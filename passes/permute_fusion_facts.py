@@ -1,4 +1,6 @@
-"""What is known of index tensors: that no element is negative, and that every element lies below a bound."""
+"""What is known of index tensors: that no element is negative, that every element lies below a bound, that they are a
+permutation.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +48,28 @@ def below(value: Value, bound: Dim, depth: int = DEPTH) -> bool:
         return node.operand(0).type.dims[1] == bound
     if node.op in MOVES or (node.op == "cast" and node.operand(0).type.dtype.is_int):
         return below(node.operand(0), bound, depth - 1)
+    return False
+
+
+def permutation(value: Value, depth: int = DEPTH) -> bool:
+    """Whether an index tensor holds each of 0..n-1 once, n being its number of elements, by what made it."""
+    node = value.producer
+    if node is None or depth == 0:
+        return False
+    if node.op == "permute":
+        return value.index == 1
+    if node.op in ("argsort", "iota"):
+        return value.type.rank == 1
+    if node.op == "scatter_elements" and node.attrs["reduction"] == "none":
+        base, at, updates = (node.operand(i) for i in range(3))
+        if value.type.rank != 1 or not base.type.dims == at.type.dims == updates.type.dims:
+            return False
+        return permutation(at, depth - 1) and permutation(updates, depth - 1)
+    if node.op in ("reshape", "cast") and node.operand(0).type.dtype.is_int:
+        return permutation(node.operand(0), depth - 1)
+    if node.op == "gather":
+        same = node.operand(0).type.numel() == node.operand(1).type.numel()
+        return same and permutation(node.operand(0), depth - 1) and permutation(node.operand(1), depth - 1)
     return False
 
 

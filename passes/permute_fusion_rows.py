@@ -55,12 +55,16 @@ def _combine(weighted: bool, flat: str) -> Rule:
     weights = {"rows": "[8, 1]", "split": "[4, 2, 1]", "tokens": "[4, 2, 1]"}[flat]
 
     def case(
-        axes: str, keep: str, rows: str = "[6, 3]", places: str = places, shape: str = shape, w: str = weights
+        axes: str, keep: str, rows: str = "[8, 3]", places: str = places, shape: str = shape, w: str = weights
     ) -> str:
         p = f"; p: {w}" if weighted else ""
-        return f"rows: {rows}; i: i64{places} in 0..5{p}{shape}; axes = {axes}; keepdims = {keep}"
+        return f"rows: {rows}; i: i64{places} in 0..7{p}{shape}; axes = {axes}; keepdims = {keep}"
 
-    refused = [near("over [2]", case("[2]", "false")), near("kept", case("[1]", "true"))]
+    refused = [
+        near("over [2]", case("[2]", "false")),
+        near("kept", case("[1]", "true")),
+        near("8 of 9 rows", case("[1]", "false", rows="[9, 3]")),
+    ]
     if flat != "tokens":
         wide = "[8, 1]" if flat == "rows" else "[4, 3, 1]"
         refused.append(near("it sums", case("[1]", "false", shape="; shape = [4, 3, 2]", w=wide)))
@@ -95,6 +99,8 @@ def _combine(weighted: bool, flat: str) -> Rule:
             by_token = gathered.rank == 3 and gathered.shape[2] == rows.shape[1]
             require(by_token, f"it sums {gathered.type}", gathered)
         slots = gathered.shape[:2]
+        each = f"{slots[0] * slots[1]} of {rows.shape[0]} rows are gathered, so not each once"
+        require(slots[0] * slots[1] == rows.shape[0], each, rows)
         at = T.cast(i if flat == "tokens" else T.reshape(i, shape=slots), to=I32)
         yield T.unpermute(rows, at, T.reshape(p[0], shape=slots) if weighted else None)
         other = T.reduce_sum(T.exp(gathered), axes=axes, keepdims=keepdims)
