@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from moec import eval as reference
+from moec.autodiff import differentiate
 from moec.ir.graph import Graph, Module
 from moec.ir.symbol import Dim, sym
 from moec.ir.types import BF16, F32, DType, TensorType
@@ -163,3 +164,24 @@ def test_a_capacity_of_symbolic_size() -> None:
     assert np.allclose(old, new, rtol=0, atol=1e-12)
     free = reference.run(block({}, "", F32, F32, (2, sym("S"))), inputs, fp64=True)["y"]
     assert not np.allclose(old, free)
+
+
+@pytest.mark.parametrize("where", ["output", "input"])
+@pytest.mark.parametrize("kind", CAPACITIES)
+def test_gradients_of_a_block_with_a_capacity(kind: str, where: str) -> None:
+    """Of the expansion, against differences of the block's own reference in a random direction."""
+    change = {**CAPACITIES[kind], "capacity": 1, "weights_on": where}
+    before, joint = (block(change, "gate_up_bias down_bias", F32, F32, (2, sym("S"))) for _ in range(2))
+    for module in (before, joint):
+        module.main.set_outputs([module.main.outputs[0]], ["y"])
+    PassManager.parse("expand-moe,dce").run(joint)
+    differentiate(joint)
+    inputs = {name: array.astype(np.float64) for name, array in numbers(before, 3).items()}
+    rng = np.random.default_rng(0)
+    dy = rng.standard_normal((2, 3, H))
+    gradients = reference.run(joint, {**inputs, "d_y": dy}, fp64=True)
+    for name in ("x", "router", "gate_up", "down", "down_bias"):
+        step = 1e-6 * rng.standard_normal(inputs[name].shape)
+        up, down = (reference.run(before, {**inputs, name: inputs[name] + s * step}, fp64=True)["y"] for s in (1, -1))
+        difference = float(((up - down) * dy).sum()) / 2
+        assert abs(difference - float((gradients[f"d_{name}"] * step).sum())) <= 1e-7 * np.abs(step).max() * 100, name
