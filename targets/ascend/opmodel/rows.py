@@ -12,7 +12,7 @@ from moec.targets.ascend.opmodel.work import Work
 PER_ELEMENT: dict[str, float] = {
     "rms_norm": 12, "rms_norm_grad": 20, "layer_norm": 16, "layer_norm_grad": 26, "softmax": 12, "softmax_grad": 10,
     "log_softmax": 12, "cross_entropy": 16, "l2_norm": 4, "swiglu": 13, "swiglu_grad": 24, "rope": 9, "rope_grad": 9,
-    "quant": 12, "batch_norm": 8, "pool": 8, "group_norm": 16,
+    "quant": 12, "batch_norm": 8, "pool": 20, "group_norm": 16,
 }  # fmt: skip
 """Vector cycles per 64 elements in f32, 16-bit casts not counted: instructions counted in the usual formula, each at
 its rate in the measured table."""
@@ -24,13 +24,19 @@ PER_ROW: dict[str, float] = {
 """Vector cycles a row besides: the last steps of its reductions and short instructions (inferred)."""
 
 
+ACROSS_ROWS = ("batch_norm", "group_norm", "pool")
+"""Kinds that work on many rows at a time, so that short rows cost nothing extra."""
+
+
 def over_rows(kind: str, ins: Sequence[Tensor], outs: Sequence[Tensor], name: str = "norm") -> Work:
     """``kind`` over the last dimension of the first operand, which is read once."""
     main = max(ins, key=lambda t: t.numel) if ins else outs[0]
     big = [t for t in (*ins, *outs) if 2 * t.numel >= main.numel]
     casts = sum(t.is_float16 for t in big)
-    repeats = main.rows * ceil(main.last / LANES) if main.last < 4 * LANES else main.numel / LANES
-    vector = (PER_ELEMENT[kind] + casts) * repeats + PER_ROW.get(kind, 10.0) * main.rows
+    short = main.last < 4 * LANES and kind not in ACROSS_ROWS
+    repeats = main.rows * ceil(main.last / LANES) if short else main.numel / LANES
+    per_row = 0.0 if kind in ACROSS_ROWS else PER_ROW.get(kind, 10.0)
+    vector = (PER_ELEMENT[kind] + casts) * repeats + per_row * main.rows
     return Work(
         name,
         reads=sum(t.bytes for t in ins),
