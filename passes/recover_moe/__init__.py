@@ -74,7 +74,7 @@ class _Attempt:
         self.module, self.graph, self.order, self.statics, self.router = module, graph, order, statics, router
         self.x, self.lead = _token_source(router.tokens)
         tokens = tuple(a for axis in self.lead for a in axis)
-        self.interpreter = Interpreter(order, statics, tokens, router.top_k, router.expert_count, router.one)
+        self.interpreter = Interpreter(order, statics, tokens, router.top_k, router.expert_count)
 
     def recover(self, result: Result, prefix: str) -> bool:
         """Put the canonical node in place of the block, or report why not."""

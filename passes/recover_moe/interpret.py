@@ -44,16 +44,14 @@ class Lost(Exception):
 class Interpreter:
     """The meaning of values around one router that chooses ``top_k`` of ``experts`` for each token.
 
-    A choice of one may have no axis of choices: ``choices`` is then empty, and slots are tokens.
+    A choice of one has no axis of choices: ``choices`` is empty, as are all axes of size 1, and slots are tokens.
     """
 
-    def __init__(
-        self, order: Mapping[Node, int], statics: Statics, tokens: Axis, top_k: int, experts: int, one: bool = False
-    ):
+    def __init__(self, order: Mapping[Node, int], statics: Statics, tokens: Axis, top_k: int, experts: int):
         self.order, self.statics = order, statics
         self.tokens = tokens
         """The axis of tokens."""
-        self.choices: Axis = () if one else (Atom("choice", "", top_k),)
+        self.choices: Axis = () if top_k == 1 else (Atom("choice", "", top_k),)
         self.experts: Axis = (Atom("expert", "", experts),)
         self.top_k, self.expert_count = top_k, experts
         self.meaning: dict[Value, Abstract] = {}

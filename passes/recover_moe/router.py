@@ -120,13 +120,21 @@ def _check_floats(logits: Value, scored: Node | None) -> None:
         )
 
 
+def _spreads(index: Value) -> bool:
+    """Whether a choice is compared with the numbers of experts, as a class that is only told is not."""
+    for user in index.uses:
+        if user.op in ("one_hot", "eq") or (user.op in ("reshape", "cast", "expand") and _spreads(user.result)):
+            return True
+    return False
+
+
 def _top_one(argmax: Node, statics: Statics) -> Router | None:
     """The router of a choice of the best expert that is then spread as one-hot rows."""
     choice = argmax.operand(0)
     if choice.type.shape is None or choice.type.rank < 2 or argmax.attrs["last"] or argmax.attrs["keepdims"]:
         return None
     last = choice.type.rank - 1
-    if argmax.attrs["axis"] != last or not any(user.op == "one_hot" for user in argmax.result.uses):
+    if argmax.attrs["axis"] != last or not _spreads(argmax.result):
         return None
     value, narrow = uncast(choice)
     scored = producer(value, "softmax", "sigmoid")

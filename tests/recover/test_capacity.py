@@ -26,11 +26,16 @@ def recovered(module: Module, before: str = "") -> Result:
     return PassManager.parse(before + "recover-moe,dce").run(module)[-2].result
 
 
+KINDS = [(scope, dropped) for scope in ("tokens", "sequence") for dropped in ("input", "zero")]
 CASES = {
     f"{scope}, {dropped}, {count}": Switch(capacity=2, scope=scope, dropped=dropped, count=count)
-    for scope in ("tokens", "sequence")
-    for dropped in ("input", "zero")
+    for scope, dropped in KINDS
     for count in ("inclusive", "exclusive", "masked")
+} | {
+    "top-k of one": Switch(choice="topk"),
+    "top-k of one, added": Switch(choice="topk", dropped="zero", scope="tokens", weighed="before"),
+    "compared": Switch(choice="compared", dropped="zero"),
+    "rows weighed": Switch(dropped="zero", weighed="before"),
 }
 
 
@@ -63,7 +68,7 @@ def test_capacity_scope_and_dropped_come_from_the_graph(case: Switch, before: st
 def test_the_scopes_and_what_is_dropped_differ_on_these_tokens() -> None:
     """The numbers above tell all four apart."""
     x = crowded(2, 9)
-    outputs = [run(c.module(), {"x": x})["y"] for c in CASES.values() if c.count == "inclusive"]
+    outputs = [run(CASES[f"{s}, {d}, inclusive"].module(), {"x": x})["y"] for s, d in KINDS]
     outputs.append(run(Switch(capacity=3).module(), {"x": x})["y"])
     assert all(not np.allclose(a, b) for i, a in enumerate(outputs) for b in outputs[:i])
 
@@ -103,6 +108,7 @@ NEAR_MISSES: dict[str, tuple[Switch, str]] = {
         Switch(change={"count": lambda b, v: b.cumsum(v.producer.operand(0), axis=0, exclusive=False, reverse=False)}),
         "counted along something that is neither all tokens nor a sequence",
     ),
+    "rows weighed, what is below not": (Switch(weighed="before"), "no sum over them was found"),
     "laid over something else": (Switch(change={"base": doubled}), "no sum over them was found"),
     "the weight is no score": (Switch(change={"weight": doubled}), "the routing weight is not the largest score"),
     "one expert takes all its tokens": (

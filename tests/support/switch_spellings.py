@@ -27,6 +27,10 @@ class Switch:
     dropped: str = "input"
     count: str = "inclusive"
     """How the running count is written: "inclusive", "exclusive", or "masked" (it stands only at the choice)."""
+    choice: str = "argmax"
+    """How the choice is written: "argmax" and one-hot, "topk" of one, or "compared" with 0, 1, 2, ..."""
+    weighed: str = "after"
+    """Whether the routing weight multiplies the sum ("after") or each expert's rows ("before")."""
     experts: Sequence[int] = tuple(range(E))
     baked: Sequence[int] = ()
     """Experts whose number of rows the tracer took for 1."""
@@ -68,23 +72,39 @@ class _Spelling:
     def spelt(self) -> Value:
         b = self.b
         scores = b.softmax(b.matmul(self.x, self.weight(H, E)), axis=2)
-        chosen = b.one_hot(b.argmax(scores, axis=2, keepdims=False, last=False), depth=E, axis=2, dtype=I64)
+        weight, chosen = self.choice(scores)
         kept = b.cast(self.passed("kept", self.kept(chosen)), to=BOOL)
-        weight = self.passed("weight", b.reduce_max(scores, axes=(2,), keepdims=True))
+        weight = self.passed("weight", weight)
         y = self.passed("base", self.x) if self.block.dropped == "input" else None
         for e in self.block.experts:
             mask = self.passed(f"mask{e}", b.gather(kept, self.number(e), axis=2))
             at = b.transpose(b.nonzero(mask, count=self.symbol(f"n{e}")), perm=(1, 0))
             rows = b.gather_nd(self.x, at, batch_dims=0)
             out = b.matmul(b.relu(b.matmul(rows, self.weight(H, INNER))), self.weight(INNER, H))
+            out = b.mul(out, b.gather_nd(weight, at, batch_dims=0)) if self.block.weighed == "before" else out
             y = (
                 self.added(y, at, self.passed(f"out{e}", out))
                 if self.block.dropped == "zero"
                 else self.over(y, mask, out, e)
             )
         assert y is not None
-        made: Value = b.mul(weight, y)
+        made: Value = b.mul(weight, y) if self.block.weighed == "after" else y
         return made
+
+    def choice(self, scores: Value) -> tuple[Value, Value]:
+        """The routing weight [B, S, 1] and the one-hot choice [B, S, E]."""
+        b, how = self.b, self.block.choice
+        if how == "topk":
+            weight, index = b.topk(scores, k=1, axis=2, largest=True, sorted=True)
+            index = b.reshape(index, shape=(B, S))
+        else:
+            weight = b.reduce_max(scores, axes=(2,), keepdims=True)
+            index = b.argmax(scores, axis=2, keepdims=False, last=False)
+        if how == "compared":
+            hot = b.cast(b.eq(b.reshape(index, shape=(B, S, 1)), b.iota(size=E, dtype=I64)), to=I64)
+        else:
+            hot = b.one_hot(index, depth=E, axis=2, dtype=I64)
+        return weight, hot
 
     def kept(self, chosen: Value) -> Value:
         """The one-hot choice within the capacity, [B, S, E]."""
