@@ -73,13 +73,17 @@ def _print_host(host: Mapping[str, Any]) -> None:
 
 def _print_kernels(summary: Mapping[str, Any]) -> None:
     rows = [
-        (k["kernel"], k["core"], k["blocks"], f"{k['cycles']:,}", f"{k['us']:.2f}", f"{k['floor_us']:.2f}", k["bound"])
-        for k in summary["kernels"]
+        (k["kernel"], k["core"], k["blocks"], f"{k['cycles']:,}", *_times(k), k["bound"]) for k in summary["kernels"]
     ]
     total = summary["total"]
-    rows.append(("total", "", "", f"{total['cycles']:,}", f"{total['us']:.2f}", f"{total['floor_us']:.2f}", ""))
+    rows.append(("total", "", "", f"{total['cycles']:,}", *_times(total), ""))
     sizes = ", ".join(
         f"{n}={s['size']}" + (" (assumed)" if s["from"] == "assumed" else "") for n, s in summary["symbols"].items()
     )
     title = f"{summary['target']['title']}" + (f" at {sizes}" if sizes else "")
-    print_table(("kernel", "core", "blocks", "cycles", "us", "floor us", "bound by"), rows, title)
+    print_table(("kernel", "core", "blocks", "cycles", "us", "from", "to", "floor us", "bound by"), rows, title)
+
+
+def _times(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Time, band and floor of a kernel or of all."""
+    return tuple(f"{entry[key]:.2f}" for key in ("us", "low_us", "high_us", "floor_us"))

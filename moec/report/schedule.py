@@ -2,9 +2,9 @@
 
 Keys: ``target``, ``model`` (its version), ``sizes``, ``us`` and ``cycles`` in all, and ``kernels`` in launch order:
 ``kernel``, ``core`` (aic, aiv or mix), ``blocks`` (cores used), ``start_us``, ``us`` (with the launch),
-``launch_us``, ``cycles`` (slowest core), ``busy`` (each pipe's share of the cycles), ``bound`` (what limits it),
-``floor_us`` (max of flops/peak and bytes/bandwidth), ``flops``, ``bytes`` (device memory), ``nodes`` (layer IR
-nodes that it came from).
+``low_us`` and ``high_us`` (its band), ``launch_us``, ``cycles`` (slowest core), ``busy`` (each pipe's share of the
+cycles), ``bound`` (what limits it), ``floor_us`` (max of flops/peak and bytes/bandwidth), ``flops``, ``bytes``
+(device memory), ``nodes`` (layer IR nodes that it came from).
 """
 
 from __future__ import annotations

@@ -8,11 +8,13 @@
   ``at``), ``nodes`` after it; with ``--check``, of a pass that rounds otherwise on purpose, ``errors``: ``max_abs`` and
   ``max_rel`` by output.
 - ``ops``: node counts by op, ``before`` (as imported) and ``after`` all passes.
+- ``model``: version of the model that timed the kernels.
 - ``lowered``: whether kernels were written; ``not_lowered``: why not, one text a problem.
 - ``kernels``: in launch order, as in ``schedule.json`` without the pipes: ``kernel``, ``core``, ``blocks``,
-  ``cycles``, ``us``, ``floor_us``, ``bound``, ``bytes``, ``flops``.
-- ``launches``: number of kernel launches. ``total``: ``cycles``, ``us``, ``floor_us``, ``bytes``, ``flops`` of all
-  kernels.
+  ``cycles``, ``us``, ``low_us`` and ``high_us`` (nine of ten measurements are expected between), ``floor_us``,
+  ``bound``, ``bytes``, ``flops``.
+- ``launches``: number of kernel launches. ``total``: ``cycles``, ``us``, ``low_us``, ``high_us``, ``floor_us``,
+  ``bytes``, ``flops`` of all kernels.
 - ``host``: where the device waits for the host, before and after; see ``moec/timeline/report.py``.
 - ``saved``: what forward keeps for backward in a training graph: ``count``, ``bytes`` at the sizes used (null where
   data decides a size), and each value's ``name``, ``type``, ``times`` and ``bytes``; null where it is none.
@@ -65,6 +67,8 @@ def kernel_entry(k: KernelTime) -> dict[str, Any]:
         "blocks": k.blocks,
         "cycles": k.cycles,
         "us": _us(k.us),
+        "low_us": _us(k.low_us),
+        "high_us": _us(k.high_us),
         "floor_us": _us(k.floor_us),
         "bound": k.bound,
         "bytes": k.bytes,
@@ -82,6 +86,8 @@ def totals(schedule: Schedule) -> dict[str, Any]:
     return {
         "cycles": schedule.cycles,
         "us": _us(schedule.us),
+        "low_us": _us(sum(k.low_us for k in kernels)),
+        "high_us": _us(sum(k.high_us for k in kernels)),
         "floor_us": _us(sum(k.floor_us for k in kernels)),
         "bytes": sum(k.bytes for k in kernels),
         "flops": sum(k.flops for k in kernels),
@@ -144,6 +150,7 @@ def summary(
         },
         "passes": [dict(p) for p in passes],
         "ops": {"before": dict(before), "after": dict(after)},
+        "model": schedule.model if schedule is not None else None,
         "lowered": schedule is not None,
         "not_lowered": list(not_lowered),
         "kernels": [kernel_entry(k) for k in kernels],

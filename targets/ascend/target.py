@@ -24,6 +24,7 @@ from moec.targets.ascend.model.result import MODEL_VERSION, KernelResult
 from moec.targets.ascend.model.scenario import Scenario
 from moec.targets.ascend.model.simulate import SPANS, simulate
 from moec.targets.ascend.opmodel.answer import known_op, op_time
+from moec.targets.ascend.opmodel.bands import CYCLES
 from moec.targets.ascend.opmodel.host import host_us
 from moec.targets.ascend.opmodel.links import collective_us
 
@@ -96,7 +97,7 @@ class AscendTarget:
     def schedule(self, program: Program, sizes: Sizes, scenario: Scenario | None = None) -> Schedule:
         """Time every step at ``sizes``; expert counts are balanced unless ``scenario`` gives them."""
         known: dict[Any, KernelTime] = {}
-        times = []
+        times: list[KernelTime] = []
         for step in program.steps:
             if isinstance(step, Memset):
                 times.append(self._memset(program, step, sizes))
@@ -107,7 +108,7 @@ class AscendTarget:
             if key not in known:
                 known[key] = kernel_time(simulate(kernel, self.machine, args, scenario, spans=SPANS))
             times.append(replace(known[key], nodes=step.nodes))
-        return Schedule(self.name, dict(sizes), tuple(times), MODEL_VERSION)
+        return Schedule(self.name, dict(sizes), tuple(_banded(t) for t in times), MODEL_VERSION)
 
     def _memset(self, program: Program, step: Memset, sizes: Sizes) -> KernelTime:
         """A fill at the rate of HBM, launched like a kernel of one vector core (inferred: not measured)."""
@@ -134,6 +135,12 @@ def kernel_time(result: KernelResult) -> KernelTime:
         result.kernel, result.core, result.blocks, result.cycles, result.us, result.launch_us, result.floor_us,
         result.bound, result.flops, result.hbm_bytes, result.shares, result.source, spans, result.version,
     )  # fmt: skip
+
+
+def _banded(time: KernelTime) -> KernelTime:
+    """A kernel's time with the cycle model's band, which ends at what the hardware allows."""
+    low = max(time.us * CYCLES.low, min(time.us, time.floor_us + time.launch_us))
+    return replace(time, low_us=low, high_us=time.us * CYCLES.high, confidence=CYCLES.confidence)
 
 
 def _args(launch: Launch, program: Program, sizes: Sizes) -> dict[str, int]:
@@ -168,6 +175,8 @@ def _together(times: Sequence[KernelTime]) -> KernelTime:
         us=sum(t.us for t in times),
         launch_us=sum(t.launch_us for t in times),
         floor_us=sum(t.floor_us for t in times),
+        low_us=sum(t.low_us for t in times),
+        high_us=sum(t.high_us for t in times),
         flops=sum(t.flops for t in times),
         bytes=sum(t.bytes for t in times),
     )

@@ -91,3 +91,11 @@ def test_every_chip_answers() -> None:
         B1.estimate("nothing_known", [bf16(1 << 28)], {}, {}).us
     )
     assert load("ascend910b1").cores("aic") == 24
+
+
+@pytest.mark.parametrize(("op", "operands"), [("add", [bf16(4096, 4096)] * 2), ("sort_of_tomorrow", [bf16(4096)])])
+def test_every_time_has_a_band(op: str, operands: list[TensorType | None]) -> None:
+    time = B1.estimate(op, operands, {}, {})
+    assert 0 < time.low_us < time.us < time.high_us
+    assert time.low_us >= min(time.us, time.floor_us)
+    assert time.confidence in ("high", "medium", "low")
