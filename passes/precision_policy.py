@@ -19,6 +19,7 @@ from moec.ir.types import DTYPES, F32, DType
 from moec.ops.build import Builder, make_node
 from moec.ops.registry import opdef
 from moec.passes.base import Context, Pass, Result, register_pass
+from moec.passes.region import erase_dead
 
 ROUTER, EXPERTS, COLLECTIVES = "router-in-f32", "experts-narrow", "collective-narrow"
 """What the applications are called."""
@@ -71,6 +72,8 @@ class PrecisionPolicy(Pass):
                 _narrow_experts(graph, narrow, result)
             if sent is not None:
                 _narrow_collectives(graph, sent, kept, result)
+            for node in [n for n in graph if n.op == "cast"]:
+                erase_dead(graph, node)
         if before is not None and context.witness is not None and result.changed:
             after = context.witness(module)
             result.errors = {name: error_between(after[name], old) for name, old in before.items() if _is_float(old)}
@@ -178,6 +181,8 @@ def _widen_routers(graph: Graph, result: Result) -> None:
         wide = _widened(logits, node, graph)
         given = [wide, *(None if v is None else _cast(v, F32, node, graph, ROUTER) for v in node.operands[1:])]
         made = _rebuild(node, given, {**node.attrs, "score_dtype": F32}, graph, ROUTER)
+        if logits.producer is not None:
+            erase_dead(graph, logits.producer)
         result.apply(ROUTER, made.origin, graph)
 
 

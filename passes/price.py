@@ -90,7 +90,7 @@ class PriceProver:
         if self.context.target is not None:
             gone = dying(match.nodes, match.outputs)
             kept = [n for n in match.nodes if n not in gone and n.op in COPIES]
-            cuts = [_cuts(v, t) for v, t in zip(match.outputs, match.instance.after, strict=True)]
+            cuts = [cut_readers(v, t) for v, t in zip(match.outputs, match.instance.after, strict=True)]
             key = (
                 match.rule.name,
                 tuple((n, v.type) for n, v in match.operands.items()),
@@ -112,7 +112,7 @@ class PriceProver:
         return slower(before, [n for n in after if n not in unmade], self.context, credit)
 
 
-def _cuts(value: Value, term: Term) -> list[Node]:
+def cut_readers(value: Value, term: Term) -> list[Node]:
     """The readers of ``value`` where all of them cut out parts of the concatenation that ``term`` makes of it."""
     apply = term.apply
     if apply is None or apply.op != "concat":

@@ -15,10 +15,13 @@ from moec.ir.symbol import Dim
 from moec.passes.base import Context, Result, register_pass
 from moec.passes.cse import merge
 from moec.passes.effects import effectful_functions
-from moec.passes.price import PricedRulePass
+from moec.passes.price import PricedRulePass, PriceProver
 from moec.passes.rope_concat_forms import ATTRS, SET, VARIANTS, name_of, placed
+from moec.passes.rule_pass import run_rules, witness_prover
+from moec.rewrite.engine import Prover
+from moec.rewrite.match import Match
 from moec.rewrite.rule import Near, Rule, miss, near, rule
-from moec.rewrite.term import T, Term, require
+from moec.rewrite.term import NoMatch, T, Term, require
 
 PADDED = {"before": "[0, 0, 0, 0]", "after": "[0, 0, 0, 3]", "value": "0.5"}
 """Values of 4 columns padded to 7."""
@@ -69,7 +72,6 @@ def _forward(op: str, turned: bool, mask: bool, sinks: bool) -> Rule:
         operands=dict.fromkeys(given, "any"),
         cases=[_case(given, own)],
         near=refused,
-        escape="refuse",
         more_attrs=(*own, *ATTRS),
     )
     def forward(q: Term, k: Term, v: Term, *rest: Term, **more: Any) -> Iterator[Any]:
@@ -115,7 +117,6 @@ def _backward(mask: bool, sinks: bool) -> Rule:
             ),
             near("padded with 1.0", _case(given, own, zero="1.0")),
         ],
-        escape="refuse",
         more_attrs=(*own, *ATTRS),
     )
     def backward(q: Term, k: Term, v: Term, y: Term, lse: Term, dy: Term, *rest: Term, **more: Any) -> Iterator[Any]:
@@ -167,10 +168,29 @@ class RectAttention(PricedRulePass):
     def run(self, module: Module, context: Context) -> Result:
         """The gradient first: what it then reads of the output is the cut that forward makes."""
         result = Result()
-        self.run_priced(module, context, result)
-        if result.changed:
+        prover = _Sole(PriceProver(context, witness_prover(context)))
+        for _ in range(2):
+            changed = [run_rules(self.rules(), graph, context, result, prover) for graph in module.functions.values()]
+            if not any(changed):
+                break
             effects = effectful_functions(module)
             for graph in module.functions.values():
                 merge(graph, effects, result)
-            self.run_priced(module, context, result)
         return result
+
+
+class _Sole:
+    """A prover that refuses matches of which more than pads would stay for other readers, then asks ``then``: what
+    stays would be computed twice.
+    """
+
+    def __init__(self, then: Prover):
+        self.then = then
+
+    def __call__(self, match: Match) -> str:
+        inside = set(match.nodes)
+        for node in match.nodes:
+            others = [u for v in node.results if v not in match.outputs for u in v.uses if u not in inside]
+            if others and node.op != "pad":
+                raise NoMatch(f"{node.op} inside the pattern is also read by {others[0].op}")
+        return self.then(match)

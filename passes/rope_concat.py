@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from moec.ir.graph import Module
 from moec.ir.symbol import Dim
-from moec.passes.base import register_pass
-from moec.passes.price import PricedRulePass
+from moec.passes.base import Context, Result, register_pass
+from moec.passes.price import PricedRulePass, PriceProver, cut_readers
 from moec.passes.rope_concat_forms import (
     ATTRS,
     VARIANTS,
@@ -27,10 +28,13 @@ from moec.passes.rope_concat_forms import (
     placed,
     sizes,
 )
-from moec.passes.rope_concat_products import PRODUCT_RULES
+from moec.passes.rope_concat_products import PRODUCT_RULES, product_with_concat
+from moec.passes.rule_pass import run_rules, witness_prover
 from moec.passes.rules_shape import slice_of_concat_first, slice_of_concat_second
+from moec.rewrite.engine import Prover
+from moec.rewrite.match import Match
 from moec.rewrite.rule import Rule, miss, near, rule
-from moec.rewrite.term import T, Term, require
+from moec.rewrite.term import NoMatch, T, Term, require
 
 WHY = "the score of concatenated halves is the sum of the halves' scores"
 FORWARD = {"attention": "rope-concat", "attention_lse": "rope-concat-lse"}
@@ -175,3 +179,22 @@ class RopeConcatElim(PricedRulePass):
     @classmethod
     def rules(cls) -> list[Rule]:
         return [*ROPE_CONCAT_RULES, *PRODUCT_RULES, slice_of_concat_first, slice_of_concat_second]
+
+    def run(self, module: Module, context: Context) -> Result:
+        result = Result()
+        prover = _Cut(PriceProver(context, witness_prover(context)))
+        for graph in module.functions.values():
+            run_rules(self.rules(), graph, context, result, prover)
+        return result
+
+
+class _Cut:
+    """A prover that refuses to take a product apart that nobody cuts into those parts, then asks ``then``."""
+
+    def __init__(self, then: Prover):
+        self.then = then
+
+    def __call__(self, match: Match) -> str:
+        if match.rule is product_with_concat and not cut_readers(match.outputs[0], match.instance.after[0]):
+            raise NoMatch("the product is not cut into the parts of the factor")
+        return self.then(match)

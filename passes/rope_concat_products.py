@@ -45,7 +45,6 @@ def _product(shared: str) -> Rule:
             near("cut at 5 and 4", uneven),
             near("along 2 and 3", of(a="[2, 3, 2, 7]", b="[2, 3, 4, 7]", left=2)),
         ],
-        escape="refuse",
         more_attrs=["wide"] if shared else [],
     )
     def product(
@@ -79,13 +78,31 @@ def _product(shared: str) -> Rule:
         "x: [6, 4]; c: [6, 5]; d: [6, 2]; axis = 1; flip = true; to = !f32",
     ],
     near=[near("along 0, which", "x: [4, 6]; c: [4, 5]; d: [2, 5]; axis = 0; flip = false; to = none")],
-    escape="refuse",
 )
 def product_with_concat(x: Term, c: Term, d: Term, *, axis: int, flip: bool, to: DType | None) -> Iterator[Any]:
     yield T.matmul(x, T.concat(c, d, axis=axis), transpose_a=flip, transpose_b=False, to=to)
     require(axis == c.rank - 1, f"the factor is put together along {axis}, which is summed over", c)
     parts = [T.matmul(x, part, transpose_a=flip, transpose_b=False, to=to) for part in (c, d)]
     yield T.concat(*parts, axis=max(x.rank, c.rank) - 1)
+
+
+@rule(
+    "product-of-copies",
+    exactness="exact",
+    why="a product repeats a factor over leading dimensions by itself",
+    cases=[
+        "x: [2, 3, 4, 6]; y: [2, 1, 6, 5]; shape = [2, 3, 6, 5]; flip = false; turn = false; to = none",
+        "x: [3, 6, 4]; y: [5, 6]; shape = [3, 5, 6]; flip = true; turn = true; to = none",
+    ],
+    near=[near("copies rows", "x: [3, 4, 1]; y: [1, 5]; shape = [3, 4, 5]; flip = true; turn = false; to = none")],
+)
+def product_of_copies(
+    x: Term, y: Term, *, shape: Sequence[Dim], flip: bool, turn: bool, to: DType | None
+) -> Iterator[Any]:
+    yield T.matmul(x, T.expand(y, shape=shape), transpose_a=flip, transpose_b=turn, to=to)
+    whole = y.rank > 1 and tuple(shape[-2:]) == y.shape[-2:]
+    require(whole, f"the expansion of {y.type} to {_text(shape)} copies rows or columns", y)
+    yield T.matmul(x, y, transpose_a=flip, transpose_b=turn, to=to)
 
 
 def _head_sum(flat: bool) -> Rule:
@@ -145,6 +162,7 @@ def _head_sum(flat: bool) -> Rule:
 PRODUCT_RULES = [
     *(_product(shared) for shared in ("second", "first", "")),
     product_with_concat,
+    product_of_copies,
     *(_head_sum(flat) for flat in (False, True)),
 ]
 """Rules on products, in the order in which they are tried."""
