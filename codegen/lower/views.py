@@ -21,6 +21,7 @@ def weight(cx: Lowering, node: Node) -> None:
 
 
 @lowering("save")
+@lowering("after")
 def save(cx: Lowering, node: Node) -> None:
     cx.alias(node.result, node.operand(0))
 

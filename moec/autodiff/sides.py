@@ -26,3 +26,16 @@ def backward_nodes(graph: Graph) -> set[Node]:
         elif node.op in SAVES:
             behind.update(node.results)
     return found
+
+
+def late_nodes(graph: Graph) -> set[Node]:
+    """The nodes that run in backward: the backward ones, and those that compute from inputs, weights and number ranges
+    alone and are read by such only. Merging one with a node of forward would keep a value that no save accounts for.
+    """
+    found = backward_nodes(graph)
+    if found:
+        for node in reversed(graph):
+            users = [user for v in node.results for user in v.uses]
+            if users and node.op not in SAVES and all(user in found for user in users):
+                found.add(node)
+    return found

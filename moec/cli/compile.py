@@ -59,6 +59,25 @@ def compile(
             show_default=False,
         ),
     ] = None,
+    recompute: Annotated[
+        str | None,
+        typer.Option(
+            "--recompute",
+            metavar="KIND,...",
+            help="With --train: saved values to compute again instead of keeping them: act, norm, mla_up, permute, "
+            "layout, all, or names of saves.",
+            show_default=False,
+        ),
+    ] = None,
+    swap: Annotated[
+        str | None,
+        typer.Option(
+            "--swap",
+            metavar="KIND,...",
+            help="With --train: saved values to park on the host in between, named as for --recompute.",
+            show_default=False,
+        ),
+    ] = None,
     check: Annotated[
         bool,
         typer.Option(
@@ -88,6 +107,7 @@ def compile(
       moec compile model.onnx -o build/model --target ascend910b3 --check
       moec compile model.onnx -o build/model --print-after recover-moe
       moec compile layer.moe -o build/layer --train --weight-grads f32
+      moec compile layer.moe -o build/layer --train --recompute act,norm --swap permute
       moec compile config.json -o build/layers --set batch=1,seq=8192     (the decoder layers of a Hugging Face model)
     """
     from moec import driver
@@ -95,6 +115,7 @@ def compile(
     from moec.sizes import parse_sizes
 
     sizes = parse_sizes(settings or ())
+    _require_train(train, passes, {"--recompute": recompute, "--swap": swap})
     compiled = driver.compile(
         file,
         out,
@@ -102,12 +123,22 @@ def compile(
         set=sizes,
         passes=passes,
         train=_options(train, {"loss": loss, "wrt": wrt, "loss_scale": loss_scale, "weight_grads": weight_grads}),
+        recompute=(recompute or "").replace(",", "+"),
+        swap=(swap or "").replace(",", "+"),
         check=check,
         print_after=print_after or (),
         print=typer.echo,
         stage=stage,
     )
     print_summary(compiled.summary, out)
+
+
+def _require_train(train: bool, passes: str | None, given: Mapping[str, str | None]) -> None:
+    """Usage for what needs the training pipeline and does not get it."""
+    named = [name for name, value in given.items() if value is not None]
+    if named and (not train or passes is not None):
+        todo = "add --train" if not train else f"put {', '.join(n[2:] + '{what=...}' for n in named)} among the passes"
+        raise Usage(f"{', '.join(named)} {'without --train' if not train else 'with --passes'}", todo=todo)
 
 
 def _options(train: bool, given: Mapping[str, object | None]) -> str | None:

@@ -261,7 +261,7 @@ def _constant(s: Scope, n: Node, x: list[str]) -> str:
     return s.constant(n.attrs["value"])
 
 
-@_spells("to_host", "to_device", "read_start", "read_wait", "save")
+@_spells("to_host", "to_device", "read_start", "read_wait", "save", "after", "swap_out", "swap_in")
 def _copy(s: Scope, n: Node, x: list[str]) -> str:
     return s.one("Identity", x[0])
 

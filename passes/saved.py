@@ -1,0 +1,124 @@
+"""The saves of a training graph: what each is of, who reads it, and what may be chosen of them by a user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from moec.autodiff import backward_nodes
+from moec.diagnostics import Usage, suggest
+from moec.ir.graph import Graph, Node, Value
+from moec.ops.registry import opdef
+
+KINDS = {
+    "act": "activations of experts and feed-forward layers, and what is elementwise",
+    "norm": "norms",
+    "mla_up": "what latents are projected up to: queries, keys and values of latent attention",
+    "permute": "rows sorted by expert",
+    "layout": "transposes, slices and joins of anything",
+}
+"""What `--recompute` and `--swap` name, besides single saves by their names, and `all`."""
+
+LAYOUT = ("reshape", "transpose", "slice", "concat", "expand", "pad")
+"""Ops that bring elements elsewhere and do nothing to them."""
+
+MOVES = (*LAYOUT, "cast", "rope", "after")
+"""Ops that bring elements elsewhere, or turn or round them: looked through to tell what a value is."""
+
+_ROUTING = ("gating", "topk", "argsort", "histogram", "argmax", "nonzero", "cumsum")
+_PROJECTIONS = ("matmul", "grouped_matmul")
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One function of a training graph with the order of its nodes."""
+
+    graph: Graph
+
+    @cached_property
+    def saves(self) -> list[Node]:
+        """Its saves, in order."""
+        return [n for n in self.graph if n.op == "save"]
+
+    @cached_property
+    def backward(self) -> set[Node]:
+        """Its backward nodes."""
+        return backward_nodes(self.graph)
+
+    @cached_property
+    def position(self) -> dict[Node, int]:
+        """The place of each node in the order of execution."""
+        return {n: i for i, n in enumerate(self.graph)}
+
+    def first_reader(self, value: Value) -> Node | None:
+        """The first node that reads ``value``, looking through views, which do no work; None where none does."""
+        readers: list[Node] = []
+        stack = [value]
+        while stack:
+            for user in stack.pop().uses:
+                if user is self.graph.ret:
+                    continue
+                if opdef(user.op).cost == "view":
+                    stack += user.results
+                readers.append(user)
+        return min(readers, key=self.position.__getitem__, default=None)
+
+    def trigger(self, reader: Node) -> Value | None:
+        """A gradient that ``reader`` takes besides: what tells that backward has come to it. None: it takes none."""
+        for v in reader.operands:
+            if v is not None and v.producer in self.backward and v.producer.op not in ("save", "swap_in"):
+                return v
+        return None
+
+
+def kind_of(value: Value) -> str:
+    """What a forward value is, by what made it: a key of ``KINDS``, ``routing`` (a choice of experts, never made
+    again), or the name of its op.
+    """
+    made = value
+    while made.producer is not None and made.producer.op in MOVES and made.producer.operands[0] is not None:
+        made = made.producer.operand(0)
+    node = made.producer
+    if node is None:
+        return "input"
+    if node.op in _ROUTING or made.type.dtype.is_int or made.type.dtype.kind == "bool":
+        return "routing"
+    if node.op == "permute":
+        return "permute" if made is node.results[0] else "routing"
+    if node.op in ("rms_norm", "layer_norm"):
+        return "norm"
+    if node.op == "swiglu" or "elementwise" in opdef(node.op).traits:
+        return "act"
+    if node.op == "matmul" and _from_latent(node):
+        return "mla_up"
+    return node.op
+
+
+def _from_latent(node: Node) -> bool:
+    """Whether a product widens a normed latent by a weight."""
+    rows, weight = node.operand(0), node.operand(1)
+    if weight.producer is None or rows.type.shape is None or node.result.type.shape is None:
+        return False
+    narrow, wide = rows.type.dims[-1], node.result.type.dims[-1]
+    return kind_of(rows) == "norm" and isinstance(narrow, int) and isinstance(wide, int) and narrow < wide
+
+
+def select(joint: Joint, wanted: Sequence[str]) -> list[Node]:
+    """The saves that ``wanted`` names, by kind, by name, or all; Usage lists every name that there is not."""
+    names = {n.attrs["name"] for n in joint.saves}
+    unknown = [w for w in wanted if w not in KINDS and w not in names and w != "all"]
+    if unknown:
+        known = f"kinds: {', '.join(KINDS)}, all; saves: {', '.join(sorted(names)) or 'none'}"
+        raise Usage(
+            "; ".join(f"no save or kind of saves '{w}' {suggest(w, [*KINDS, *names])}".strip() for w in unknown),
+            todo=known,
+        )
+    return [n for n in joint.saves if _is_wanted(n, wanted)]
+
+
+def _is_wanted(save: Node, wanted: Iterable[str]) -> bool:
+    value = save.operand(0)
+    kind = kind_of(value)
+    moved = value.producer is not None and value.producer.op in LAYOUT and "layout" in wanted
+    return save.attrs["name"] in wanted or (kind != "routing" and (kind in wanted or "all" in wanted or moved))
