@@ -125,8 +125,9 @@ def _return(module: Module, sweep: Sweep, inputs: Sequence[Value], chosen: _Targ
     main = module.main
     gradients: dict[str, Value] = {}
     for v in inputs:
-        if v in sweep.gradients:
-            gradients[v.name] = sweep.gradients[v]
+        gradient = sweep.gradient(v)
+        if gradient is not None:
+            gradients[v.name] = gradient
     for name in chosen.weights:
         if name in sweep.weights:
             gradients[name] = _unscaled(sweep, sweep.weights[name], options.loss_scale)

@@ -95,7 +95,7 @@ class Functions:
         ]
         sweep.run(list(forward), dys)
         self.failures += sweep.failures
-        found = [sweep.gradients.get(v) if v in sweep.varied else None for v in forward.inputs]
+        found = [sweep.gradient(v) for v in forward.inputs]
         given = [i for i, g in enumerate(found) if g is not None]
         outputs = [g for g in found if g is not None] + list(sweep.weights.values())
         backward.set_outputs(
