@@ -72,6 +72,10 @@ def rotary(kind: str, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     )  # fmt: skip
 
 
+MERGE = 400.0
+"""Cycles to put the parts of several cores together (inferred: two copies' latencies)."""
+
+
 def reduce(ins: Sequence[Tensor], outs: Sequence[Tensor], kind: str = "add") -> Work:
     """A reduction to ``outs[0]``: rows are summed lane by lane, or along rows with one more step a row."""
     source = max(ins, key=lambda t: t.numel) if ins else Tensor(())
@@ -87,6 +91,6 @@ def reduce(ins: Sequence[Tensor], outs: Sequence[Tensor], kind: str = "add") -> 
         repeats = kept * ceil(length / LANES)
     return Work(
         "reduce", sum(t.bytes for t in ins), sum(t.bytes for t in outs),
-        vector=cycles * wide * repeats + (0.0 if inner else 10.0 * kept / 8), single=400.0 if kept == 1 else 0.0,
-        units=max(1, source.bytes // 4096), operands=len(ins) + (1 if kept < 64 else 0),
+        vector=cycles * wide * repeats + (0.0 if inner else 10.0 * kept / 8), single=MERGE if kept < source.bytes // 4096 else 0.0,
+        units=max(1, source.bytes // 4096), operands=max(1, len(ins)),
     )  # fmt: skip
