@@ -25,6 +25,7 @@ from moec.passes.recover_moe.contents import Abstract, Combined, Expert, Route, 
 from moec.passes.recover_moe.escapes import computed_twice
 from moec.passes.recover_moe.ffn import NoExpert
 from moec.passes.recover_moe.interpret import OUTSIDE, UNKNOWN, Interpreter
+from moec.passes.recover_moe.retold import epsilon_of
 from moec.passes.recover_moe.router import Router, find_router
 from moec.passes.recover_moe.static import Statics, weight_parameters
 from moec.passes.recover_moe.witness import Mismatch, check, region
@@ -127,12 +128,19 @@ class _Attempt:
         self._start_sums(lead)
         i.run()
         found = [(v, m.content) for v, m in i.meaning.items() if isinstance(m.content, Combined)]
-        typed = [(v, c) for v, c in found if v.type.dtype is self.x.type.dtype]
+        typed = [(v, c) for v, c in found if v.type.dtype is self.x.type.dtype and self._whole(c)]
         if not typed:
             raise _NotFound(self.router, self._told())
         whole = max((c for _, c in typed), key=_extent)
         same = [v for v, c in typed if _extent(c) == _extent(whole) and c.shared is whole.shared]
         return min(same, key=self._position), whole
+
+    def _whole(self, found: Combined) -> bool:
+        """Whether what multiplies the sum, if anything, belongs to the block."""
+        if found.factor is None:
+            return True
+        told = self.router.told
+        return told is not None and epsilon_of(found.factor, told[1], self.statics) is not None
 
     def _start_sums(self, lead: Axes) -> None:
         """The largest score of a choice of one is its weight; the sum of the chosen scores that an operator was told

@@ -51,10 +51,10 @@ def told_scores(gating: Node, statics: Statics) -> tuple[Node, Value] | None:
     return chosen, uncast(scores)[0]
 
 
-def epsilon_of(factor: Value, scores: Value, statics: Statics) -> float:
+def epsilon_of(factor: Value, scores: Value, statics: Statics) -> float | None:
     """The epsilon of a sum times ``factor`` = total / (total + epsilon), total being the sum of the chosen scores.
 
-    Raises NoRouter where the factor is something else.
+    None where the factor is something else.
     """
     value = factor
     while (node := producer(value, "reshape", "cast")) is not None:
@@ -68,4 +68,4 @@ def epsilon_of(factor: Value, scores: Value, statics: Statics) -> float:
         over_choices = summed is not None and summed.attrs["axes"] == (1,) and uncast(summed.operand(0))[0] is scores
         if over_choices and total is again and eps is not None:
             return eps
-    raise NoRouter("the sum over the experts is multiplied by something else of its token", factor.producer)
+    return None

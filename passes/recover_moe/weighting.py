@@ -21,8 +21,6 @@ def weighting(router: Router, weights: Value, statics: Statics, factor: Value | 
     value, narrow = uncast(weights)
     if router.told is not None:
         return _told(router, value, narrow, statics, factor)
-    if factor is not None:
-        raise NoRouter("the sum over the experts is multiplied by something of its token", factor.producer)
     if router.one:
         return {**_best(router, value), "weights_dtype": narrow, "scale": 1.0, **_RAW}
     if router.topk.op == "gating":
@@ -66,8 +64,13 @@ def _told(router: Router, value: Value, narrow: DType, statics: Statics, factor:
     inner, scores = router.told
     if value is not router.topk.results[0]:
         raise NoRouter("the routing weights are changed after they were made", value.producer)
-    eps = 0.0 if factor is None else epsilon_of(factor, scores, statics)
-    found = {"weights_dtype": narrow, "scale": router.topk.attrs["scale"], "renormalize": True, "renormalize_eps": eps}
+    eps = None if factor is None else epsilon_of(factor, scores, statics)
+    found = {
+        "weights_dtype": narrow,
+        "scale": router.topk.attrs["scale"],
+        "renormalize": True,
+        "renormalize_eps": eps or 0.0,
+    }
     return {**found, **_base(inner, scores)}
 
 

@@ -119,6 +119,10 @@ NEAR_MISSES: dict[str, tuple[Switch, str]] = {
         Switch(change={"mask2": lambda b, v: _unlimited(b, v)}),
         "the experts have different capacities",
     ),
+    "written where it took no tokens": (
+        Switch(capacity=6, change={"over2": lambda b, v: _unlimited(b, v)}),
+        "no sum over them was found",
+    ),
 }
 
 
@@ -138,6 +142,13 @@ def test_near_misses_stay_as_they_are(case: tuple[Switch, str]) -> None:
     assert not result.applied and print_module(module) == text
     assert reason in result.near_misses[0].reason and result.near_misses[0].nodes
     np.testing.assert_array_equal(run(module, {"x": x})["y"], before)
+
+
+def test_rows_of_one_expert_over_the_tokens_of_another() -> None:
+    """Runs only where both have as many, so it is not run here."""
+    other = {"over2": lambda b, v: b.gather(v.producer.operand(0), number(b, 1, I64), axis=2)}
+    result = RecoverMoE().run(Switch(change=other).module(), Context())
+    assert not result.applied and "no sum over them was found" in result.near_misses[0].reason
 
 
 @pytest.mark.parametrize("wrong", [{"capacity_scope": "tokens"}, {"capacity": 3}, {"dropped": "zero"}])

@@ -85,8 +85,11 @@ class Told:
         y = b.reshape(b.unpermute(h, positions, weights), shape=(B, S, H))
         if self.eps is not None:
             total = b.reduce_sum(chosen, axes=(1,), keepdims=True)
-            above = total if self.numerator == "total" else b.mul(total, total)
-            factor = b.div(above, b.add(total, number(self.eps)))
+            above = b.mul(total, total) if self.numerator == "square" else total
+            below = (
+                b.reduce_sum(b.mul(chosen, chosen), axes=(1,), keepdims=True) if self.numerator == "other" else total
+            )
+            factor = b.div(above, b.add(below, number(self.eps)))
             y = b.mul(y, cast(b.reshape(factor, shape=(B, S, 1)), self.dtype))
         graph.set_outputs([y], ["y"])
         return module
@@ -121,7 +124,6 @@ NEAR_MISSES = {
     "scores raised to a floor that counts": (Told(floor=1e-3), "experts that were not chosen get the logit"),
     "others near the chosen": (Told(fill=-100.0), "experts that were not chosen get the logit -100.0"),
     "another number of experts": (Told(taken=3), "2 experts are chosen, the operator takes 3"),
-    "another factor": (Told(numerator="square"), "multiplied by something else of its token"),
     "a sigmoid of the logarithms": (Told(routing={"score": "sigmoid"}), "routes by more than a softmax"),
 }
 
@@ -134,6 +136,16 @@ def test_near_misses_stay_as_they_are(case: tuple[Told, str]) -> None:
     result = RecoverMoE().run(module, Context())
     assert not result.applied and print_module(module) == text
     assert any(reason in m.reason for m in result.near_misses), [m.reason for m in result.near_misses]
+
+
+@pytest.mark.parametrize("numerator", ["square", "other"])
+def test_another_factor_stays_behind_the_block(numerator: str) -> None:
+    module = Told(numerator=numerator).module()
+    expected = run(module, {"x": X})["y"]
+    assert PassManager.parse("recover-moe,dce").run(module)[0].result.counts() == {"recover-moe": 1}
+    (node,) = [n for n in module.main if n.op == "moe"]
+    assert node.attrs["renormalize_eps"] == 0.0 and {"div", "mul"} <= {n.op for n in module.main}
+    np.testing.assert_allclose(run(module, {"x": X})["y"], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["fp32_cpu", "fp16_cuda", "int4_cpu", "int8_cpu"])

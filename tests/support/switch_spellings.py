@@ -122,6 +122,7 @@ class _Spelling:
     def over(self, y: Value | None, mask: Value, out: Value, e: int) -> Value:
         """The expert's rows laid over what was there, element by element."""
         b, n, m = self.b, sym(f"n{e}"), self.symbol(f"m{e}")
+        mask = self.passed(f"over{e}", mask)
         wide = b.expand(b.reshape(mask, shape=(B, S, 1)), shape=(B, S, H))
         at = b.transpose(b.nonzero(wide, count=m), perm=(1, 0))
         flat = b.reshape(out, shape=(H if e in self.block.baked else H * n,))
