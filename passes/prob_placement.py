@@ -4,10 +4,10 @@ Without an output bias, sum over k of w W2 a = sum over k of W2 (w a). Weighting
 (dw = <dy, W2 a>); weighting the activations a does not: dw = <W2^T dy, a>, and a is there for dW2 anyway. The outputs
 are the widest rows of a block (Megatron calls this memory-efficient permutation, arXiv 2603.07685).
 
-Forward: ``prob-placement`` moves the weights; the product is taken in f32 and rounded once, autodiff does the rest.
-A joint graph that is there already is placed in backward alone: ``prob-placement-weights`` takes the weights' gradient
-from the activations, ``prob-placement-input`` moves the weights behind the gradient by the down-projection, which the
-first wants unweighted.
+Forward: ``prob-placement`` moves the weights; the product is taken in f32 and rounded once, autodiff does the rest. In
+the joint graph ``prob-placement-product`` makes that product again rather than save it. A joint graph of outputs that
+are weighted is placed in backward alone: ``prob-placement-weights`` takes the weights' gradient from the activations,
+``prob-placement-input`` moves the weights behind the gradient by the down-projection, which the first wants unweighted.
 """
 
 from __future__ import annotations
@@ -171,6 +171,48 @@ def backward_input(dy: Term, at: Term, weights: Term, down: Term, groups: Term) 
     yield miss("there are no weights", _down(T.unpermute_grad(dy, None, at, None)[0], down, groups, transpose=False))
 
 
+_PARTS = {"drows": "[S, N]", "h": "[S, I]", "each": "[S, 1]", "groups": "[E]"}
+_AGAIN = "the same product of values that the gradients of its parts read anyway"
+_ROWS = "drows: {d}[6, 5]; h: {d}[6, 4]; each: f32[6, 1]; groups: i32[{e}] in {c}..{c}; "
+_NAMED = 'name = "a"; to = '
+
+
+@rule(
+    "prob-placement-product",
+    exactness="exact",
+    why=_AGAIN,
+    operands=_PARTS,
+    cases=[
+        _ROWS.format(d="bf16", e=2, c=3) + _NAMED + "none; rounded = !bf16",
+        _ROWS.format(d="f16", e=3, c=2) + _NAMED + "!f32; rounded = !f16",
+    ],
+)
+def backward_product(
+    drows: Term, h: Term, each: Term, groups: Term, *, name: str, to: DType | None, rounded: DType
+) -> Iterator[Any]:
+    product = T.cast(T.cast(h, to=F32) * each, to=rounded)
+    yield T.grouped_matmul_dw(drows, T.save(product, name=name), groups, to=to)
+    rows, by = T.save(h, name=f"{name}.rows"), T.save(each, name=f"{name}.weights")
+    yield T.grouped_matmul_dw(drows, T.cast(T.cast(rows, to=F32) * by, to=rounded), groups, to=to)
+    yield miss("it is not saved", T.grouped_matmul_dw(drows, product, groups, to=to))
+
+
+@rule(
+    "prob-placement-product-f32",
+    exactness="exact",
+    why=_AGAIN,
+    operands=_PARTS,
+    cases=[_ROWS.format(d="f32", e=2, c=3) + _NAMED + "none"],
+)
+def backward_product_f32(
+    drows: Term, h: Term, each: Term, groups: Term, *, name: str, to: DType | None
+) -> Iterator[Any]:
+    yield T.grouped_matmul_dw(drows, T.save(h * each, name=name), groups, to=to)
+    rows, by = T.save(h, name=f"{name}.rows"), T.save(each, name=f"{name}.weights")
+    yield T.grouped_matmul_dw(drows, rows * by, groups, to=to)
+    yield miss("it is not saved", T.grouped_matmul_dw(drows, h * each, groups, to=to))
+
+
 @register_pass
 class ProbPlacement(RulePass):
     """Apply routing weights before the down-projection instead of behind it, so that the experts' outputs need not be
@@ -184,23 +226,30 @@ class ProbPlacement(RulePass):
 
     @classmethod
     def rules(cls) -> list[Rule]:
-        return [forward, *_BACKWARD_WEIGHTS, backward_input]
+        return [forward, *_BACKWARD_WEIGHTS, backward_input, *_PRODUCTS]
 
     def run(self, module: Module, context: Context) -> Result:
         result = Result()
         prover = _Cheaper(context, witness_prover(context))
         for graph in module.functions.values():
             joint = any(n.op == "save" for n in graph)
-            if run_rules(_BACKWARD_WEIGHTS if joint else [forward], graph, context, result, prover):
-                if joint:
-                    run_rules([backward_input], graph, context, result)
+            placed = run_rules(_BACKWARD_WEIGHTS if joint else [forward], graph, context, result, prover)
+            if placed and joint:
+                run_rules([backward_input], graph, context, result)
+            if joint:
+                placed |= run_rules(_PRODUCTS, graph, context, result, prover)
+            if placed:
                 _merge(graph)
         return result
 
 
+_PRODUCTS = [backward_product, backward_product_f32]
+
+
 class _Cheaper:
-    """Refuses matches that add more time than the grouped product of the outputs takes, and those in forward whose
-    outputs others read, so that they would be computed twice; then asks ``then``.
+    """Refuses matches that add more time than the grouped product in them takes (of the outputs, or that reads the
+    weighted activations), and those in forward whose outputs others read, so that they would be computed twice; then
+    asks ``then``.
 
     What the after side writes down again of the before side counts nothing, since it is merged with it; neither does
     the gradient by the down-projection, which ``prob-placement-input`` shares.
@@ -210,7 +259,7 @@ class _Cheaper:
         self.context, self.then = context, then
 
     def __call__(self, match: Match) -> str:
-        product = [n for n in match.nodes if n.op == "grouped_matmul"]
+        product = [n for n in match.nodes if n.op == "grouped_matmul"] or [match.root]
         others = [u.op for n in product for u in n.result.uses if u is not match.root]
         if match.rule is forward and others:
             raise NoMatch(f"the outputs are also read by {', '.join(dict.fromkeys(others))}")
@@ -223,8 +272,8 @@ class _Cheaper:
         again = price(product, self.context)
         if old is not None and new is not None and again is not None and new - old > again:
             raise NoMatch(
-                f"on {self.context.target.name} it would add {new - old:.1f} us, and computing the outputs again in "
-                f"backward takes {again:.1f} us"
+                f"on {self.context.target.name} it would add {new - old:.1f} us, and the grouped product, which could "
+                f"be computed again in backward, takes {again:.1f} us"
             )
         return self.then(match) if self.then is not None else ""
 
@@ -238,7 +287,7 @@ def _merge(graph: Graph) -> None:
     what nobody reads any more.
     """
     seen: dict[Hashable, Node] = {}
-    for node in graph:
+    for node in list(graph):
         if node.op not in _MERGED:
             continue
         first = seen.setdefault(_key(node), node)
@@ -259,4 +308,6 @@ def _merge(graph: Graph) -> None:
 
 
 def _key(node: Node) -> Hashable:
-    return node.op, tuple(node.operands), tuple((k, attr_key(v)) for k, v in node.attrs.items())
+    """What equal nodes have in common; a value is saved once, whatever the save is called."""
+    attrs = () if node.op == "save" else tuple((k, attr_key(v)) for k, v in node.attrs.items())
+    return node.op, tuple(node.operands), attrs

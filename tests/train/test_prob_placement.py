@@ -21,7 +21,11 @@ from moec.passes.prob_placement import ProbPlacement
 from moec.target import KernelTime
 
 PLAIN = ACTIVATIONS["silu, chunked"]
-PLACED = {"before autodiff": {"before": [ProbPlacement()]}, "in the joint graph": {"after": [ProbPlacement()]}}
+PLACED: dict[str, dict[str, Any]] = {
+    "before autodiff": {"before": [ProbPlacement()]},
+    "before autodiff and after": {"before": [ProbPlacement()], "after": [ProbPlacement()]},
+    "in the joint graph": {"after": [ProbPlacement()]},
+}
 
 
 def wide(seed: int, router: dict[str, Any], **changes: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -46,7 +50,7 @@ def test_the_placed_block_is_the_one_that_is_declared_so(dtype: DType) -> None:
 def test_gradients_are_the_differences(router: str, where: str) -> None:
     attrs, steer = ROUTERS[router]
     changes = {"experts": 8, "tokens": 3, "steer": steer}
-    check_block(*wide(1, attrs, **changes), **PLACED[where])  # type: ignore[arg-type]
+    check_block(*wide(1, attrs, **changes), **PLACED[where])
 
 
 @pytest.mark.parametrize("where", PLACED)
@@ -55,7 +59,7 @@ def test_sizes_and_a_shared_expert(where: str, sizes: tuple[int, int, int]) -> N
     tokens, experts, top_k = sizes
     router = routing("sigmoid", top_k=top_k, renormalize=top_k > 1)
     changes = {"tokens": tokens, "experts": experts, "shared": True}
-    check_block(*wide(2, router, **changes), **PLACED[where])  # type: ignore[arg-type]
+    check_block(*wide(2, router, **changes), **PLACED[where])
 
 
 @pytest.mark.parametrize("where", PLACED)
@@ -70,7 +74,7 @@ def test_the_experts_outputs_are_no_longer_saved(where: str) -> None:
     assert count == [2, 1], "the sorted rows stay, the outputs go"
     bytes_of = [sum(int(str(t.numel())) * t.dtype.bits // 8 for t in types.values()) for types in (plain, kept)]
     weighted, places = 48 * 8 * 2, 48 * 4
-    added = {"before autodiff": weighted + places, "in the joint graph": 0}[where]
+    added = {"before autodiff": weighted + places, "before autodiff and after": places, "in the joint graph": 0}[where]
     assert bytes_of[0] - bytes_of[1] == 48 * 32 * 2 - added
 
 
