@@ -109,12 +109,20 @@ def _statistic(root: Node) -> list[Node] | None:
 
 
 def _residual(core: list[Node]) -> list[Node]:
-    """The sum, read elsewhere too, whose norm the core is of, and the cast between; empty where that is no sum."""
+    """The sum, read elsewhere too, whose norm the core is of, and what lies between (a cast, the row's mean taken off);
+    empty where that is no sum.
+    """
     inside = set(core)
     found: list[Node] = []
     node = core[0].operand(0).producer
+    if node is not None and node.op == "sub" and may_fuse(node):
+        mean = node.operand(1).producer
+        if mean is None or mean.op != "reduce_mean" or mean.operands[0] is not node.operands[0] or not may_fuse(mean):
+            return []
+        found = [mean, node]
+        node = node.operand(0).producer
     if node is not None and node.op == "cast" and may_fuse(node):
-        found.append(node)
+        found = [node, *found]
         node = node.operand(0).producer
     if node is None or node.op != "add" or not may_fuse(node):
         return []
