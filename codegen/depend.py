@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from moec.codegen.hazards import SMALL_MMAD
+from moec.codegen.hazards import SMALL_MMAD, by_unit_flags
 from moec.codegen.instructions import INSTRUCTIONS, Resolved
 from moec.codegen.interpret import Path
 from moec.codegen.kernel_ir import (
@@ -108,7 +108,7 @@ def _instruction(stmt: Instr, path: Path, buffers: dict[str, Buffer]) -> Leaf:
     for o, ref in zip(spec.operands, stmt.operands, strict=True):
         spaces[o.name] = "GM" if isinstance(ref, GmRef) else buffers[ref.buffer].space
         nbytes = None if extents is None else extents.get(o.name, 0)
-        if nbytes == 0:
+        if nbytes == 0 or (spaces[o.name] == "L0C" and by_unit_flags(stmt)):
             continue
         uses += [_use(ref, nbytes, role == "w", buffers) for role in ("r", "w") if role in o.role]
     return Leaf(path, spec.pipe_of(spaces), tuple(uses), stmt)

@@ -14,10 +14,10 @@ other pipes keep order by themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from moec.codegen.interpret import Access, Event, Path, trace
-from moec.codegen.kernel_ir import PIPES, Barrier, Kernel, SetFlag, Stmt, SyncAll, WaitFlag, Witness
+from moec.codegen.kernel_ir import PIPES, Barrier, Instr, Kernel, SetFlag, Stmt, SyncAll, WaitFlag, Witness
 
 SMALL_MMAD = 10
 """Fractals of the output tile below which accumulating Mmads need a PIPE_M barrier."""
@@ -95,6 +95,11 @@ def _same_pipe_hazard(event: Event, wrote: bool) -> bool:
     return False
 
 
+def by_unit_flags(stmt: Stmt) -> bool:
+    """Whether ``stmt`` is a Fixpipe that the cube hands its tile piece by piece: hardware orders its reads of L0C."""
+    return isinstance(stmt, Instr) and stmt.op == "Fixpipe" and stmt.param("unitFlag") != 0
+
+
 def steps(events: Iterable[Event]) -> list[Step]:
     """The events of one core with what each must wait for."""
     out: list[Step] = []
@@ -113,6 +118,8 @@ def steps(events: Iterable[Event]) -> list[Step]:
             out.append(Step("all", _S, e.path))
         else:
             pipe = _NUMBER[e.pipe]
+            if by_unit_flags(s):
+                e = replace(e, accesses=[a for a in e.accesses if a.space != "L0C"])
             out.append(Step("instr", pipe, e.path, _needs(e, pipe, memory)))
             for a in e.accesses:
                 memory.add(a, pipe, pos, e.path)

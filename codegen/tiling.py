@@ -25,13 +25,32 @@ TILE_HEAD = 600
 
 @dataclass(frozen=True, slots=True)
 class CubeTile:
-    """Output tile ``m`` x ``n``; ``k1`` of K in L1, ``k0`` of K in L0; ``c_slots`` output tiles in L0C."""
+    """Output tile ``m`` x ``n``; ``k1`` of K in L1, ``k0`` of K in L0; ``c_slots`` output tiles in L0C.
+
+    Choices beyond: ``k1b`` of K of the second operand in L1 (0: ``k1``), in ``l1_slots`` buffers each; a core takes
+    ``block_m`` x ``block_n`` of the output at a time (0: one tile), in ``panel`` rows of blocks before the next rows
+    (0: all), along ``diagonal``s, so that cores side by side read different rows of both operands; ``stagger``: each
+    core starts at another place of K; ``unit``: Mmad and Fixpipe hand over by unit flags.
+    """
 
     m: int
     n: int
     k1: int
     k0: int
     c_slots: int
+    k1b: int = 0
+    l1_slots: int = 2
+    block_m: int = 0
+    block_n: int = 0
+    panel: int = 0
+    diagonal: bool = False
+    stagger: bool = False
+    unit: bool = False
+
+    @property
+    def depth_b(self) -> int:
+        """K of the second operand in L1."""
+        return self.k1b or self.k1
 
 
 def _fits(t: CubeTile, size: int, caps: Capacities) -> bool:
@@ -39,7 +58,7 @@ def _fits(t: CubeTile, size: int, caps: Capacities) -> bool:
         2 * t.m * t.k0 * size <= caps.l0a
         and 2 * t.n * t.k0 * size <= caps.l0b
         and t.c_slots * t.m * t.n * 4 <= caps.l0c
-        and 2 * (t.m + t.n) * t.k1 * size <= caps.l1
+        and t.l1_slots * (t.m * t.k1 + t.n * t.depth_b) * size <= caps.l1
         and t.n // 16 * (t.k0 * size // 32) <= 255
     )
 

@@ -217,6 +217,18 @@ for _name, _call, _doc in (
     )
 declare(
     InstrSpec(
+        "BypassL2",
+        "{of}.SetL2CacheHint(CacheMode::CACHE_MODE_DISABLE)",
+        "S",
+        (Operand("of", "", ("GM",)),),
+        (),
+        _nothing,
+        lambda r, p: Work("scalar"),
+        "later reads of a device tensor do not stay in the L2: for what is read once",
+    )
+)
+declare(
+    InstrSpec(
         "SetAtomicNone", "SetAtomicNone()", "S", (), (), _nothing, lambda r, p: Work("scalar"), "end of SetAtomicAdd"
     )
 )

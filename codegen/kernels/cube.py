@@ -22,7 +22,7 @@ PITCH = 65535
 
 @dataclass(slots=True)
 class _Memories:
-    """The double buffers of a product."""
+    """The buffers of a product."""
 
     a1: Buffer
     b1: Buffer
@@ -33,8 +33,8 @@ class _Memories:
 
 def _memories(k: KernelBuilder, t: CubeTile, dtype: str) -> _Memories:
     return _Memories(
-        k.buffer("L1", "a1", dtype, t.m * t.k1, 2),
-        k.buffer("L1", "b1", dtype, t.n * t.k1, 2),
+        k.buffer("L1", "a1", dtype, t.m * t.k1, t.l1_slots),
+        k.buffer("L1", "b1", dtype, t.n * t.depth_b, t.l1_slots),
         k.buffer("L0A", "a0", dtype, t.m * t.k0, 2),
         k.buffer("L0B", "b0", dtype, t.n * t.k0, 2),
         k.buffer("L0C", "c0", "f32", t.m * t.n, t.c_slots),
@@ -86,33 +86,47 @@ class _Tile:
 
 
 def _product(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile) -> None:
-    """Loads, multiplies and writes one output tile."""
-    c0 = 32 // ITEMSIZE[mem.a1.dtype]
+    """Loads, multiplies and writes one output tile.
+
+    L1 takes ``k1`` of K of the first operand at a time and ``depth_b`` of the second; where these differ, the loop over
+    the larger one holds one over the smaller.
+    """
     out = mem.c0[k.slot(t.c_slots, "pingC") if t.c_slots > 1 else 0]
     m16, n16 = k.let("m16", align(x.m, 16)), k.let("n16", align(x.n, 16))
     # A single row lies contiguous in L0A (the cube's vector-matrix mode), so its columns follow one another in L1.
     a_rows = k.let("aRows", choose(eq(x.m, 1), 1, m16))
-    with k.loop("k1", 0, ceildiv(x.k, t.k1)) as k1:
-        a1 = mem.a1[k.slot(2, "ping1")]
-        b1 = mem.b1[a1.slot]
-        width = k.let("width", smin(t.k1, x.k - k1 * t.k1))
-        _load_nz(k, a1, x.a[k1 * t.k1], x.m, width, x.k, a_rows)
-        if x.b_by_k:
-            _load_b_by_k(k, b1, x.b[k1 * t.k1 * x.n_size], x, width, n16, c0)
+    outer, inner = max(t.k1, t.depth_b), min(t.k1, t.depth_b)
+    steps = ceildiv(x.k, outer)
+    with k.loop("k1", 0, steps) as i:
+        k1: Scalar = k.let("chunk", (i + k.core) % steps) if t.stagger else i
+        width = k.let("width", smin(outer, x.k - k1 * outer))
+        first, last = eq(i, 0), eq(i, steps - 1)
+        if t.k1 == t.depth_b:
+            slot = k.slot(t.l1_slots, "ping1") if t.l1_slots > 1 else 0
+            a1, b1 = mem.a1[slot], mem.b1[slot]
+            _load_a(k, a1, x, k1 * outer, width, a_rows)
+            _load_b(k, b1, x, k1 * outer, width, n16)
+            _steps(k, mem, t, x, out, _Chunk(a1, b1, 0, 0, width, width, m16, n16, first, last))
         else:
-            _load_nz(k, b1, x.b[k1 * t.k1], x.n, width, x.k, n16)
-        with k.loop("k0", 0, ceildiv(width, t.k0)) as k0:
-            a0 = mem.a0[k.slot(2, "ping0")]
-            b0 = mem.b0[a0.slot]
-            depth = k.let("depth", smin(t.k0, width - k0 * t.k0))
-            columns = k.let("columns", ceildiv(depth, c0))
-            _feed_a(k, a0, a1, k0 * (t.k0 // c0), x.m, m16, columns, c0)
-            if x.b_by_k:
-                _feed_b_by_k(k, b0, b1, k0 * (t.k0 // 16), depth, width, n16, c0)
+            a_deep = t.k1 > t.depth_b
+            deep = (mem.a1 if a_deep else mem.b1)[k.slot(t.l1_slots, "pingDeep") if t.l1_slots > 1 else 0]
+            if a_deep:
+                _load_a(k, deep, x, k1 * outer, width, a_rows)
             else:
-                _fractals(k, b0, b1[k0 * t.k0 * n16], columns * (n16 // 16))
-            fresh = both(eq(k1, 0), eq(k0, 0))
-            k.op("Mmad", out, a0, b0, m=x.m, n=x.n, k=depth, unitFlag=0, cmatrixInitVal=fresh)
+                _load_b(k, deep, x, k1 * outer, width, n16)
+            parts = k.let("parts", ceildiv(width, inner))
+            with k.loop("k2", 0, parts) as k2:
+                part = k.let("part", smin(inner, width - k2 * inner))
+                at = k1 * outer + k2 * inner
+                shallow = (mem.b1 if a_deep else mem.a1)[k.slot(t.l1_slots, "pingShallow") if t.l1_slots > 1 else 0]
+                ends = both(first, eq(k2, 0)), both(last, eq(k2, parts - 1))
+                if a_deep:
+                    _load_b(k, shallow, x, at, part, n16)
+                    chunk = _Chunk(deep, shallow, k2 * inner, 0, part, part, m16, n16, *ends)
+                else:
+                    _load_a(k, shallow, x, at, part, a_rows)
+                    chunk = _Chunk(shallow, deep, 0, k2 * inner, part, width, m16, n16, *ends)
+                _steps(k, mem, t, x, out, chunk)
     k.op(
         "Fixpipe",
         x.out,
@@ -122,8 +136,60 @@ def _product(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile) -> None:
         srcStride=m16,
         dstStride=x.n_size,
         quantPre=QUANT[x.out.dtype],
-        unitFlag=0,
+        unitFlag=3 if t.unit else 0,
     )
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """A piece of K in L1: where it lies in ``a1`` (from column of K ``a_at`` on) and ``b1`` (from ``b_at``, of
+    ``b_width`` in all), how much of K it is, and whether it is the ``first`` or ``last`` piece."""
+
+    a1: LocalRef
+    b1: LocalRef
+    a_at: Scalar
+    b_at: Scalar
+    width: Scalar
+    b_width: Scalar
+    m16: Scalar
+    n16: Scalar
+    first: Scalar
+    last: Scalar
+
+
+def _steps(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile, out: LocalRef, c: _Chunk) -> None:
+    """Feeds L0 from a chunk and multiplies, ``k0`` of K at a time."""
+    c0 = 32 // ITEMSIZE[mem.a1.dtype]
+    count = ceildiv(c.width, t.k0)
+    with k.loop("k0", 0, count) as k0:
+        a0 = mem.a0[k.slot(2, "ping0")]
+        b0 = mem.b0[a0.slot]
+        depth = k.let("depth", smin(t.k0, c.width - k0 * t.k0))
+        columns = k.let("columns", ceildiv(depth, c0))
+        _feed_a(k, a0, c.a1, _over(c.a_at, c0) + k0 * (t.k0 // c0), x.m, c.m16, columns, c0)
+        if x.b_by_k:
+            _feed_b_by_k(k, b0, c.b1, _over(c.b_at, 16) + k0 * (t.k0 // 16), depth, c.b_width, c.n16, c0)
+        else:
+            _fractals(k, b0, c.b1[(c.b_at + k0 * t.k0) * c.n16], columns * (c.n16 // 16))
+        fresh = both(c.first, eq(k0, 0))
+        unit = choose(both(c.last, eq(k0, count - 1)), 3, 2) if t.unit else 0
+        k.op("Mmad", out, a0, b0, m=x.m, n=x.n, k=depth, unitFlag=unit, cmatrixInitVal=fresh)
+
+
+def _over(at: Scalar, by: int) -> Scalar:
+    """``at / by``; ``at`` is a multiple of it."""
+    return 0 if at == 0 else at // by
+
+
+def _load_a(k: KernelBuilder, a1: LocalRef, x: _Tile, at: Scalar, width: Scalar, rows: Scalar) -> None:
+    _load_nz(k, a1, x.a[at], x.m, width, x.k, rows)
+
+
+def _load_b(k: KernelBuilder, b1: LocalRef, x: _Tile, at: Scalar, width: Scalar, n16: Scalar) -> None:
+    if x.b_by_k:
+        _load_b_by_k(k, b1, x.b[at * x.n_size], x, width, n16, 32 // ITEMSIZE[b1.dtype])
+    else:
+        _load_nz(k, b1, x.b[at], x.n, width, x.k, n16)
 
 
 def _fractals(
@@ -205,22 +271,47 @@ def matmul_kernel(name: str, caps: Capacities, tile: CubeTile, p: Product, sourc
     b = k.gm("b", p.dtype, (batch, depth, n) if p.b_by_k else (batch, n, depth), "in", "weight")
     c = k.gm("c", p.out, (batch, m, n), "out")
     mem = _memories(k, tile, p.dtype)
-    m_tiles, n_tiles = k.let("mTiles", ceildiv(m, tile.m)), k.let("nTiles", ceildiv(n, tile.n))
-    each = k.let("each", m_tiles * n_tiles)
+    block_m, block_n = tile.block_m or tile.m, tile.block_n or tile.n
+    m_blocks, n_blocks = k.let("mBlocks", ceildiv(m, block_m)), k.let("nBlocks", ceildiv(n, block_n))
+    each = k.let("each", m_blocks * n_blocks)
     with k.loop("t", k.core, each * batch, k.cores) as t:
         item: Scalar = 0 if p.batch == 1 else k.let("item", t // each)
         inside: Scalar = t if p.batch == 1 else k.let("inside", t % each)
-        m0, n0 = k.let("m0", inside % m_tiles * tile.m), k.let("n0", inside // m_tiles * tile.n)
-        mm, nn = k.let("m", smin(tile.m, m - m0)), k.let("n", smin(tile.n, n - n0))
-        first_b = (item * n + n0) * depth if not p.b_by_k else item * depth * n + n0
-        _product(
-            k,
-            mem,
-            tile,
-            _Tile(a[(item * m + m0) * depth], b[first_b], c[(item * m + m0) * n + n0], mm, nn, depth, n, p.b_by_k),
-        )
+        at_m, at_n = _block(k, tile, inside, m_blocks, n_blocks)
+        first_m, first_n = k.let("m0", at_m * block_m), k.let("n0", at_n * block_n)
+
+        def one(m0: Scalar, n0: Scalar, m_end: Scalar, n_end: Scalar, item: Scalar = item) -> None:
+            mm, nn = k.let("m", smin(tile.m, m_end - m0)), k.let("n", smin(tile.n, n_end - n0))
+            first_b = (item * n + n0) * depth if not p.b_by_k else item * depth * n + n0
+            at = a[(item * m + m0) * depth], b[first_b], c[(item * m + m0) * n + n0]
+            _product(k, mem, tile, _Tile(*at, mm, nn, depth, n, p.b_by_k))
+
+        if (block_m, block_n) == (tile.m, tile.n):
+            one(first_m, first_n, m, n)
+        else:
+            m_end, n_end = k.let("mEnd", smin(m, first_m + block_m)), k.let("nEnd", smin(n, first_n + block_n))
+            down = k.let("down", ceildiv(m_end - first_m, tile.m))
+            with k.loop("u", 0, down * ceildiv(n_end - first_n, tile.n)) as u:
+                m1, n1 = k.let("m1", first_m + u % down * tile.m), k.let("n1", first_n + u // down * tile.n)
+                one(m1, n1, m_end, n_end)
     _matmul_witnesses(k, tile, p)
-    return k.finish(ceildiv(m, tile.m) * ceildiv(n, tile.n) * batch)
+    return k.finish(ceildiv(m, block_m) * ceildiv(n, block_n) * batch)
+
+
+def _block(
+    k: KernelBuilder, tile: CubeTile, number: Scalar, m_blocks: Scalar, n_blocks: Scalar
+) -> tuple[Scalar, Scalar]:
+    """Which block of the output is the ``number``-th: down the columns, or down those of one panel of rows after the
+    other; on the diagonal neighbours in a column share no rows of either operand."""
+    if tile.panel:
+        area = k.let("area", n_blocks * tile.panel)
+        top = k.let("top", number // area * tile.panel)
+        height = k.let("height", smin(tile.panel, m_blocks - top))
+        inside = k.let("at", number % area)
+        at_m, at_n = top + inside % height, inside // height
+    else:
+        at_m, at_n = number % m_blocks, number // m_blocks
+    return at_m, (at_n + at_m) % n_blocks if tile.diagonal else at_n
 
 
 def _matmul_witnesses(k: KernelBuilder, tile: CubeTile, p: Product) -> None:

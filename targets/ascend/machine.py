@@ -37,26 +37,29 @@ def _schema() -> dict[str, str]:
     keys = {"clock_mhz": "MHz", "cores.aic": "cores", "cores.aiv": "cores"}
     memory = {
         "hbm_bytes": "B", "l2_bytes": "B", "hbm_peak": "B/s", "hbm_rate": "B/s", "l2_peak": "B/s", "l2_rate": "B/s",
-        "hbm_per_core": "B/cycle", "line": "B", "request": "B",
+        "hbm_per_core": "B/cycle", "line": "B", "request": "B", "same_line": "cycles", "write_buffer": "B",
     }  # fmt: skip
     keys |= {f"memory.{k}": unit for k, unit in memory.items()}
     keys |= {f"buffers.{b}.{k}": "B" for b in BUFFERS for k in ("bytes", "reserved", "align")}
     keys |= {"banks.groups": "groups", "banks.per_group": "banks", "banks.block": "B"}
-    keys |= {"cube.m0": "elements", "cube.n0": "elements", "cube.issue": "cycles", "cube.latency": "cycles"}
+    keys |= {"cube.m0": "elements", "cube.n0": "elements"}
+    keys |= {f"cube.{k}": "cycles" for k in ("issue", "latency", "cold", "piece")}
+    keys |= {"l1.shared": "cycles/cycle"}
     keys |= {f"cube.mac.{d}": "MAC/cycle" for d in CUBE_DTYPES}
     keys |= {"vector.repeat_bytes": "B", "vector.max_repeats": "repeats", "vector.drain": "cycles"}
-    keys |= {"vector.conflict": "cycles/repeat"}
+    keys |= {"vector.conflict": "cycles/repeat", "vector.read_write": "cycles/repeat"}
     units = {
         "rate": "B/cycle",
         "start": "cycles",
         "issue": "cycles",
         "row": "cycles",
         "short_row": "B",
+        "off_request": "cycles",
         "latency": "cycles",
     }
     keys |= {f"paths.{p}.{k}": unit for p in PATHS for k, unit in units.items()}
     keys |= {f"scalar.{k}": "cycles" for k in ("issue", "op", "load_gm", "load_local", "store")}
-    keys |= {f"sync.{k}": "cycles" for k in ("flag", "barrier", "sync_all", "cross_core")}
+    keys |= {f"sync.{k}": "cycles" for k in ("flag", "handover", "barrier", "sync_all", "cross_core")}
     keys |= {f"queues.{p}": "entries" for p in QUEUED_PIPES}
     keys |= {f"launch.{c}_{k}": "us" for c in ("aic", "aiv") for k in ("base", "per_core")}
     keys |= {f"links.{k}.{f}": u for k in LINKS for f, u in (("rate", "B/s"), ("latency", "us"), ("size", "devices"))}

@@ -10,13 +10,14 @@ import pytest
 
 from moec.codegen.instructions import INSTRUCTIONS
 from moec.codegen.instructions.vector import CASTS
+from moec.targets.ascend.cost.banks import DENSE, reads_meet, write_meets
 from moec.targets.ascend.cost.copies import CopyCost, copy_cost, request_bytes, rows_bytes
 from moec.targets.ascend.cost.cube import mmad_cycles
 from moec.targets.ascend.cost.fit import fit_line, fit_vector, without_outliers
 from moec.targets.ascend.cost.fit import main as derive
 from moec.targets.ascend.cost.fit import vector_cycles as model_cycles
 from moec.targets.ascend.cost.table import DATA, vector_fits
-from moec.targets.ascend.cost.vector import base_name, conflicts, fit_of, vector_cycles
+from moec.targets.ascend.cost.vector import base_name, fit_of, vector_cycles
 from moec.targets.ascend.machine import load
 
 B1 = load("ascend910b1")
@@ -86,19 +87,22 @@ def test_rows_is_the_sum_over_rows() -> None:
 @pytest.mark.parametrize(
     ("path", "args", "cost"),
     [
-        ("GM->UB", (32768,), CopyCost(261, 193, 32768)),  # 32768 / 126 = 260.06
-        ("GM->UB", (32,), CopyCost(20, 193, 128 + 12)),  # one issue; a request and the short row
+        ("GM->UB", (32768,), CopyCost(261, 193, 32768, 64)),  # 32768 / 126 = 260.06
+        ("GM->UB", (32,), CopyCost(20, 193, 128 + 12, 1)),  # one issue; a request and the short row
         ("GM->UB", (0,), CopyCost(20, 193, 0)),
-        ("UB->GM", (7300,), CopyCost(100, 88, 7680)),
-        ("GM->UB", (64 * 128, 64, 128, 16384), CopyCost(66, 193, 64 * (128 + 12))),  # 8192 / 126 = 65.02
-        ("GM->L1.nd2nz", (128 * 512, 128, 512, 16384), CopyCost(776, 206, 65536)),  # 65536 / 84.5 = 775.6
-        ("GM->L1.nd2nz", (128 * 128, 128, 128, 16384), CopyCost(576, 206, 128 * (128 + 42))),  # 128 rows x 4.5
-        ("GM->L1.nd2nz", (128 * 512, 128, 512, 16386), CopyCost(776, 206, 127 * 1024 + 512)),  # only row 0 on a line
+        ("UB->GM", (7300,), CopyCost(100, 88, 7680, 15)),
+        ("GM->UB", (64 * 128, 64, 128, 16384), CopyCost(129, 193, 64 * (128 + 12), 64)),  # 63 + 8192 / 126 = 128.02
+        # 20 + 127 x 2.42 + 65536 / 133 = 820.1
+        ("GM->L1.nd2nz", (128 * 512, 128, 512, 16384), CopyCost(821, 41, 65536, 128)),
+        # 20 + 127 x 2.42 + 16384 / 133 = 450.5
+        ("GM->L1.nd2nz", (128 * 128, 128, 128, 16384), CopyCost(451, 41, 128 * (128 + 42), 128)),
+        # only row 0 on a line
+        ("GM->L1.nd2nz", (128 * 512, 128, 512, 16386), CopyCost(821, 41, 127 * 1024 + 512, 128)),
         ("L1->L0A", (512,), CopyCost(4, 28, 0)),  # 2 + 512 / 263
         ("L1->L0B", (512,), CopyCost(6, 28, 0)),
         ("L1->L0B", (32768,), CopyCost(251, 28, 0)),
-        ("L0C->GM", (131072, 128, 1024, 32768), CopyCost(1075, 18, 131072)),
-        ("L0C->GM", (1024,), CopyCost(64, 18, 1024)),
+        ("L0C->GM", (131072, 128, 1024, 32768), CopyCost(1532, 18, 131072, 256)),  # 127 x 3.6 + 131072 / 122
+        ("L0C->GM", (1024,), CopyCost(64, 18, 1024, 2)),
         ("L1->BT", (64,), CopyCost(3, 20, 0)),
     ],
 )
@@ -115,38 +119,51 @@ def test_rows_without_gaps_are_one_row(row: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "source", "result", "repeats", "conflict", "cycles"),
+    ("op", "source", "result", "repeats", "reads", "cycles"),
     [
-        ("Add", "f32", "f32", 64, None, 128),
-        ("Add", "f32", "f32", 64, True, 128),
-        ("Add", "f32", "f32", 64, False, 64),
-        ("Add", "f32", "f32", 1, None, 3),
-        ("Add", "f32", "f32", 0, None, 0),
-        ("Add.rep", "f32", "f32", 10, None, 20),
-        ("Muls", "f32", "f32", 10, None, 10),
-        ("Exp", "f32", "f32", 10, False, 20),  # one source: no conflict to avoid
-        ("Div", "f32", "f32", 10, None, 40),
-        ("Cast", "bf16", "f32", 16, None, 16),
-        ("WholeReduceSum", "f32", "f32", 10, None, 30),
-        ("WholeReduceMax.value", "f32", "f32", 10, None, 70),
-        ("Sort32", "f32", "f32", 3, None, 48),
-        ("MrgSort", "f32", "f32", 2, None, 38),
-        ("Gather", "f32", "f32", 2, None, 27),
-        ("ReduceSum", "f32", "f32", 1, None, 3),
-        ("ReduceSum", "f32", "f32", 64, None, 192 + 20 + 3),  # 64 sums, their drain, the sum of sums
-        ("Muls", "f32", "f32", 256, None, 255 + 4),  # two instructions
+        ("Add", "f32", "f32", 64, 1.0, 128),
+        ("Add", "f32", "f32", 64, 0.5, 96),
+        ("Add", "f32", "f32", 64, 0.0, 64),
+        ("Add", "f32", "f32", 1, 1.0, 3),
+        ("Add", "f32", "f32", 0, 1.0, 0),
+        ("Add.rep", "f32", "f32", 10, 1.0, 20),
+        ("Muls", "f32", "f32", 10, 1.0, 10),
+        ("Exp", "f32", "f32", 10, 0.0, 20),  # one source: no conflict to avoid
+        ("Div", "f32", "f32", 10, 1.0, 40),
+        ("Cast", "bf16", "f32", 16, 1.0, 16),
+        ("WholeReduceSum", "f32", "f32", 10, 1.0, 30),
+        ("WholeReduceMax.value", "f32", "f32", 10, 1.0, 70),
+        ("Sort32", "f32", "f32", 3, 1.0, 48),
+        ("MrgSort", "f32", "f32", 2, 1.0, 38),
+        ("Gather", "f32", "f32", 2, 1.0, 27),
+        ("ReduceSum", "f32", "f32", 1, 1.0, 3),
+        ("ReduceSum", "f32", "f32", 64, 1.0, 192 + 22 + 3),  # 64 sums, their drain, the sum of sums
+        ("Muls", "f32", "f32", 256, 1.0, 255 + 4),  # two instructions
     ],
 )
-def test_vector(op: str, source: str, result: str, repeats: int, conflict: bool | None, cycles: int) -> None:
-    assert vector_cycles(B1, op, source, result, repeats, conflict) == cycles
+def test_vector(op: str, source: str, result: str, repeats: int, reads: float, cycles: int) -> None:
+    assert vector_cycles(B1, op, source, result, repeats, reads) == cycles
 
 
-def test_bank_conflicts() -> None:
-    assert not conflicts(B1, 256)  # eight groups apart
-    assert not conflicts(B1, 768)
-    assert not conflicts(B1, -256)
-    assert conflicts(B1, 512)  # the same groups
-    assert conflicts(B1, 128)  # some groups in common
+def test_reads_of_one_bank_group() -> None:
+    assert reads_meet(256) == reads_meet(768) == reads_meet(-256) == 0  # eight groups apart
+    assert reads_meet(0) == reads_meet(512) == 1  # the same groups
+    assert reads_meet(128) == 1  # some groups in common
+    assert reads_meet(256, (0, 1), DENSE) == 0.5  # one block a repeat, moving on by one: in the way every other time
+    assert reads_meet(256, (0, 8), DENSE) == 0
+
+
+def test_writes_into_banks_that_are_read() -> None:
+    assert write_meets(0) == write_meets(512) == 0  # in step: put off by a repeat
+    assert write_meets(256) == 0
+    assert write_meets(32) == write_meets(128) == 1
+
+
+def test_a_write_in_the_way_costs_more_only_where_the_rate_is_high() -> None:
+    assert vector_cycles(B1, "Muls", "f32", "f32", 100, write=1.0) == 177
+    assert vector_cycles(B1, "Add", "f32", "f32", 100, 0.0, 1.0) == 177
+    assert vector_cycles(B1, "Add", "f32", "f32", 100, 1.0, 1.0) == 200
+    assert vector_cycles(B1, "Exp", "f32", "f32", 100, write=1.0) == 200
 
 
 def test_every_declared_vector_instruction_has_a_cost() -> None:

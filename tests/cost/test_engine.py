@@ -114,7 +114,54 @@ def test_pool_share_stretches_a_copy() -> None:
     e = engine()
     e.issue(work(MTE2, 10, 5, hbm=40), 3)
     assert (e.free[MTE2], e.done[MTE2], e.stalls) == (43, 48, [30, 0])
-    assert e.busy[MTE2] == 40
+    assert e.busy[MTE2] == 45  # until the data are usable
+
+
+def test_a_pipe_is_busy_until_its_results_are_usable() -> None:
+    e = engine()
+    e.issue(work(V, 10, 20), 1)  # 1..11, usable at 31
+    e.issue(work(V, 10, 20), 1)  # 11..21, usable at 41
+    assert e.busy[V] == 40
+    e.scalar(60)
+    e.issue(work(V, 10, 20), 1)
+    assert e.busy[V] == 70
+
+
+def test_a_write_runs_ahead_of_hbm() -> None:
+    """It waits only for what the L2 does not take in, but the core has not ended before HBM has it all."""
+    e = engine()
+    e.issue(Timed(MTE3, 10, 5, (40, 0), (), late=25), 1)
+    assert (e.free[MTE3], e.end()) == (1 + 40 - 25, 41)
+    e.issue(Timed(MTE3, 10, 5, (40, 0), (), late=25), 1)
+    assert (e.free[MTE3], e.end()) == (81 - 25, 81)
+
+
+def test_a_pipe_that_ran_dry_starts_cold() -> None:
+    e = engine()
+    e.issue(Timed(M, 10, 5, (0, 0), (), cold=7), 1)
+    e.issue(Timed(M, 10, 5, (0, 0), (), cold=7), 1)
+    assert e.free[M] == 1 + 17 + 10
+    e.scalar(40)  # 42, later than 28 + 5
+    e.issue(Timed(M, 10, 5, (0, 0), (), cold=7), 1)
+    assert e.free[M] == 43 + 17
+
+
+def test_unit_flags_hand_over_piece_by_piece() -> None:
+    e = engine()
+    e.issue(Timed(M, 100, 5, (0, 0), (), piece=4), 1)  # 1..101
+    e.issue(Timed(FIX, 50, 0, (0, 0), (), piece=4), 1)  # taken up at 2, ends 4 after the Mmad
+    assert (e.free[FIX], e.busy[FIX]) == (105, 103)
+    e.issue(Timed(M, 2, 5, (0, 0), (), piece=4), 1)  # may not end before the Fixpipe
+    assert e.free[M] == 105
+
+
+def test_a_flag_takes_its_time() -> None:
+    e = Engine([32] * 6, 0, handover=6)
+    e.issue(work(MTE2, 100, 20), 3)
+    e.set_flag(MTE2, V, 0)
+    e.wait_flag(MTE2, V, 0)
+    e.issue(work(V, 10), 3)
+    assert e.end() == 3 + 100 + 20 + 6 + 10
 
 
 def test_two_pipes_share_a_pool() -> None:
@@ -153,7 +200,9 @@ def test_calendar_takes_the_first_free_cycles(asked: list[tuple[int, int]]) -> N
 
 Step = tuple[str, int, int]
 STEPS = st.lists(
-    st.tuples(st.sampled_from(("issue", "copy", "flag", "barrier", "scalar")), st.integers(0, 5), st.integers(1, 60)),
+    st.tuples(
+        st.sampled_from(("issue", "copy", "unit", "flag", "barrier", "scalar")), st.integers(0, 5), st.integers(1, 60)
+    ),
     max_size=25,
 )
 
@@ -163,6 +212,8 @@ def _play(e: Engine, steps: list[Step]) -> list[int]:
     for kind, pipe, size in steps:
         if kind == "issue":
             e.issue(work(pipe, size, size % 7), 3)
+        elif kind == "unit":
+            e.issue(Timed(M if pipe % 2 else FIX, size, 7, (size // 2, 0), (), cold=size % 5, piece=4, late=size), 3)
         elif kind == "copy":
             e.issue(work(MTE2 + pipe % 3, size, 9, hbm=size * 2 // 3, l2=size // 2), 3)
         elif kind == "barrier":

@@ -125,4 +125,4 @@ def test_repeated_work_is_multiplied_out() -> None:
     once = simulate(make((inner,)), B1, {"n": 3})
     deep = simulate(make((loop(N, 1000, inner),)), B1, {"n": 3})
     assert deep.path_bytes["GM->UB"] == 1000 * once.path_bytes["GM->UB"] == 1000 * 1000 * 2048
-    assert deep.busy["V"] == 1000 * once.busy["V"]
+    assert deep.instructions["Exp"] == 1000 * once.instructions["Exp"] == 10**6

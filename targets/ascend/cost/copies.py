@@ -1,10 +1,11 @@
 """Cycles of one copy over a path, and the bytes that device memory sees.
 
-A copy holds its pipe for max(issue, start + bytes / rate, rows * row) cycles; its data is usable ``latency`` cycles
-later. Device memory moves whole requests: a row inside one 512-byte line is rounded up to 128, 256 or 512 bytes; a row
-that crosses lines and is not aligned to them costs every line it touches (CANN asc-devkit docs, hardware constraints;
-measured there: rows of 512 B off alignment reach 51 % by nd2nz). Rows below a line cost ``short_row`` bytes more each.
-"""
+A copy holds its pipe for max(issue, start + bytes / rate + (rows - 1) * row) cycles, rows without gaps being one; its
+data is usable ``latency`` cycles later. Device memory moves whole requests: a row inside one 512-byte line is rounded
+up to 128, 256 or 512 bytes; a row that crosses lines and is not aligned to them costs every line it touches (CANN
+asc-devkit docs, hardware constraints; measured there: rows of 512 B off alignment reach 51 % by nd2nz). Rows below a
+line cost ``short_row`` bytes more each, rows that start inside a request ``off_request`` cycles. ``requests`` counts
+requests: several cores that read one line at a time get it in turn."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ from moec.targets.ascend.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class CopyCost:
-    """``busy``: cycles on the pipe, ``latency``: cycles from then to usable data, ``moved``: bytes of device memory."""
+    """``busy``: cycles on the pipe, ``latency``: cycles from then to usable data, ``moved``: bytes of device memory, in
+    ``requests`` requests."""
 
     busy: int
     latency: int
     moved: int
+    requests: int = 0
 
 
 def request_bytes(offset: int, length: int, line: int = 512, request: int = 128) -> int:
@@ -50,6 +53,14 @@ def rows_bytes(offset: int, rows: int, length: int, pitch: int, line: int = 512,
     return whole * sum(sizes) + sum(sizes[:rest])
 
 
+def _off_request(offset: int, rows: int, pitch: int, request: int) -> int:
+    """Rows that do not start on a request."""
+    period = request // math.gcd(pitch % request or request, request)
+    off = [(offset + i * pitch) % request != 0 for i in range(min(rows, period))]
+    whole, rest = divmod(rows, len(off))
+    return whole * sum(off) + sum(off[:rest])
+
+
 def copy_cost(
     machine: Machine, path: str, nbytes: int, rows: int = 1, row_bytes: int = 0, pitch: int = 0, offset: int = 0
 ) -> CopyCost:
@@ -65,11 +76,13 @@ def copy_cost(
     issue, latency = machine[get + "issue"], int(machine[get + "latency"])
     if nbytes <= 0:
         return CopyCost(math.ceil(issue), latency, 0)
-    busy = max(issue, machine[get + "start"] + nbytes / machine[get + "rate"], rows * machine[get + "row"])
-    moved = 0
+    busy = max(issue, machine[get + "start"] + nbytes / machine[get + "rate"] + (rows - 1) * machine[get + "row"])
+    moved = requests = 0
     if "GM" in path:
         line, request = int(machine["memory.line"]), int(machine["memory.request"])
         moved = rows_bytes(offset % line, rows, row_bytes, pitch, line, request)
+        requests = rows * -(-(offset % line % request + row_bytes) // line)
+        busy += machine[get + "off_request"] * _off_request(offset % line, rows, pitch, request)
         if row_bytes < line:
             moved += math.ceil(rows * machine[get + "short_row"])
-    return CopyCost(math.ceil(busy), latency, moved)
+    return CopyCost(math.ceil(busy), latency, moved, requests)

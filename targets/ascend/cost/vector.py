@@ -2,8 +2,8 @@
 
 Each AscendC call is named after the measured machine instruction it becomes; ``data/vector.csv`` has its fit. Measured
 two-source instructions take 2 cycles a repeat because both sources were in one bank group; without that conflict they
-take 1 (CANN asc-devkit examples, bank_conflict_ub). The hook is ``conflict``: True, False, or None for unknown (then as
-measured). A repeat is 256 bytes of the wider side.
+take 1, and a result written into the banks that are read costs 0.77 more (CANN asc-devkit examples, bank_conflict_ub;
+moec.targets.ascend.cost.banks says in which repeats). Where nothing is known of addresses, sources are taken to meet.
 """
 
 from __future__ import annotations
@@ -62,6 +62,11 @@ ARITHMETIC = frozenset(
 """Calls whose elements count as one FLOP each."""
 
 TWO_SOURCES = frozenset(["Add", "Sub", "Mul", "Max", "Min", "And", "Or", "Select", "Compare"])
+IN_STEP = TWO_SOURCES | frozenset(
+    ["Adds", "Muls", "Maxs", "Mins", "LeakyRelu", "Axpy", "Abs", "Relu", "Not", "ShiftLeft", "ShiftRight", "Reciprocal",
+     "Rsqrt", "Exp", "Ln", "Sqrt"]
+)  # fmt: skip
+"""Calls that write a block for every block they read, in the same order."""
 REDUCTIONS = {"ReduceSum": "WholeReduceSum", "ReduceMax": "WholeReduceMax", "ReduceMin": "WholeReduceMin"}
 SORT32_CYCLES = 16  # per repeat of 32 scores: mskpp lists 15.97 for one (vector_binary_instr_prof.py)
 NAMES = {
@@ -93,11 +98,12 @@ def fit_of(op: str, source: str, result: str) -> VectorFit:
 
 
 def vector_cycles(
-    machine: Machine, op: str, source: str, result: str, repeats: int, conflict: bool | None = None
+    machine: Machine, op: str, source: str, result: str, repeats: int, reads: float = 1.0, write: float = 0.0
 ) -> int:
     """Cycles call ``op`` holds the vector pipe for ``repeats`` repeats; a call of no repeat takes none.
 
-    More repeats than one instruction takes are issued as several.
+    ``reads`` and ``write``: shares of repeats in which two sources, or a source and the result, meet in a bank. More
+    repeats than one instruction takes are issued as several.
     """
     if repeats <= 0:
         return 0
@@ -108,8 +114,11 @@ def vector_cycles(
         return _reduction_cycles(machine, REDUCTIONS[name], source, repeats)
     fit = fit_of(op, source, result)
     rate = fit.rate
-    if conflict is False and name in TWO_SOURCES:
-        rate = rate / machine["vector.conflict"]
+    if name in TWO_SOURCES:
+        clean = rate / machine["vector.conflict"]
+        rate = clean + reads * (rate - clean)
+    if name in IN_STEP:
+        rate = max(rate, 1 + write * (machine["vector.read_write"] - 1))
     most = int(machine["vector.max_repeats"])
     whole, rest = divmod(repeats, most)
     cycles = whole * math.ceil(max(fit.floor, fit.base + rate * most))
@@ -126,13 +135,3 @@ def _reduction_cycles(machine: Machine, whole: str, dtype: str, repeats: int) ->
             return total
         repeats = -(-repeats // per_repeat)
         total += int(machine["vector.drain"])
-
-
-def conflicts(machine: Machine, distance: int) -> bool:
-    """Whether two different sources ``distance`` bytes apart in UB read one bank group in the same cycle.
-
-    A repeat reads eight consecutive 32-byte blocks of each source from 16 bank groups, so the two never meet only when
-    they lie eight groups apart (256 bytes modulo 512); inferred from the documented rule.
-    """
-    block, groups = int(machine["banks.block"]), int(machine["banks.groups"])
-    return distance // block % groups != groups // 2

@@ -5,6 +5,13 @@ waited for are raised; it frees its pipe after ``busy`` cycles and its result is
 holds what was issued and has not started; the scalar unit stalls when it is full. Copies also need their share of the
 pools of device memory: they take what earlier copies have not reserved.
 
+A pipe counts as busy from the start of an instruction until its result is usable, as profilers count it. An
+instruction that finds its pipe run dry pays ``cold`` cycles more. A Mmad and a Fixpipe with unit flags hand the tile
+over piece by piece: the Fixpipe is taken up at once, works from ``piece`` cycles after the start of the last Mmad on
+and ends no earlier than that after its end; a later Mmad does not end before the Fixpipe has. Of a copy that HBM
+serves in part, the ``rest`` follows. A write takes its share of HBM but waits for it only as far as that runs
+``late`` cycles behind, what the L2 takes in meanwhile; the core has ended when HBM has it all.
+
 Everything later than now can be read off ``canonical()``: the state with times relative to the scalar unit's and what
 is past set to 0. Two cores with equal canonical states behave alike from then on, shifted in time.
 """
@@ -22,13 +29,14 @@ QUEUED = PIPES[1:]
 """Pipes with a queue: all but the scalar unit. An index into it names a pipe here."""
 
 POOLS = ("HBM", "L2")
+_FIX = QUEUED.index("FIX")
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
     """An instruction as the engine takes it. ``pool`` has the cycles it needs of this core's share of each pool.
 
-    ``counts`` are (counter, amount) pairs added when it is issued.
+    ``counts`` are (counter, amount) pairs added when it is issued. ``piece`` > 0: it hands over by unit flags.
     """
 
     pipe: int
@@ -37,6 +45,10 @@ class Timed:
     pool: tuple[int, int]
     counts: tuple[tuple[int, int], ...]
     label: str = ""
+    cold: int = 0
+    piece: int = 0
+    late: int = 0
+    rest: int = 0
 
 
 class Calendar:
@@ -91,6 +103,10 @@ class Calendar:
             del self.starts[:i]
             del self.stops[:i]
 
+    def end(self) -> int:
+        """When the last reserved cycle ends."""
+        return self.stops[-1] if self.stops else 0
+
 
 class Deadlock(Exception):
     """A pipe waits for an event that was never raised."""
@@ -98,16 +114,19 @@ class Deadlock(Exception):
 
 class Engine:
     """The state of one core. ``counters`` is a flat list that ``Timed.counts`` add to; ``stalls`` are cycles that
-    copies waited for each pool beyond their own path."""
+    copies waited for each pool beyond their own path; ``handover`` the cycles from a result to the pipe that waits for
+    its flag; ``unit`` when the last Mmad with unit flags starts and ends, and when the last Fixpipe with them does."""
 
-    def __init__(self, depths: Sequence[int], counters: int):
+    def __init__(self, depths: Sequence[int], counters: int, handover: int = 0):
         n = len(QUEUED)
         self.depths = list(depths)
+        self.handover = handover
         self.now = 0
         self.free = [0] * n
         self.done = [0] * n
         self.queue: list[list[int]] = [[] for _ in range(n)]
         self.flags: dict[tuple[int, int, int], int] = {}
+        self.unit = [0, 0, 0]
         self.pools = [Calendar(), Calendar()]
         self.busy = [0] * (n + 1)  # the last is the scalar unit's
         self.stalls = [0] * len(POOLS)
@@ -130,23 +149,42 @@ class Engine:
         start = self.free[pipe]
         if start < self.now:
             start = self.now
-        end = start + instr.busy
+        covered = self.done[pipe]
+        work = start
+        if instr.piece and pipe == _FIX and self.unit[0] + instr.piece > start:
+            work = self.unit[0] + instr.piece
+        end = work + instr.busy
+        if instr.cold and covered <= start:
+            end += instr.cold
         for i in (0, 1):
             need = instr.pool[i]
             if need:
-                ready = self.pools[i].reserve(start, need)
+                ready = self.pools[i].reserve(work, need)
+                if i == 0:
+                    ready += instr.rest - instr.late
                 if ready > end:
                     self.stalls[i] += ready - end
                     end = ready
+        if instr.piece:
+            end = self._by_pieces(pipe, start, end, instr.piece)
         queue.append(start)
         if len(queue) > self.depths[pipe]:
             del queue[0]
         self.free[pipe] = end
-        self.busy[pipe] += end - start
-        if end + instr.latency > self.done[pipe]:
-            self.done[pipe] = end + instr.latency
+        usable = end + instr.latency
+        if usable > covered:
+            self.busy[pipe] += usable - max(start, covered)
+            self.done[pipe] = usable
         if self.record is not None:
             self.record.append((pipe, start, end, instr.label))
+
+    def _by_pieces(self, pipe: int, start: int, end: int, piece: int) -> int:
+        """The end of an instruction with unit flags, which may not overtake its partner by more than a piece."""
+        if pipe == _FIX:
+            self.unit[2] = max(end, self.unit[1] + piece)
+            return self.unit[2]
+        self.unit[0], self.unit[1] = start, max(end, self.unit[2])
+        return self.unit[1]
 
     def scalar(self, cycles: int) -> None:
         """The scalar unit works for ``cycles``."""
@@ -156,7 +194,7 @@ class Engine:
     def set_flag(self, src: int, dst: int, event: int) -> None:
         """Raises the event when ``src`` (-1: the scalar unit) has finished what it was given."""
         at = self.now if src < 0 else max(self.now, self.done[src], self.free[src])
-        self.flags[src, dst, event] = at
+        self.flags[src, dst, event] = at + self.handover
 
     def wait_flag(self, src: int, dst: int, event: int) -> None:
         """``dst`` (-1: the scalar unit) goes on when the event is raised, and takes it down."""
@@ -181,8 +219,8 @@ class Engine:
         return self.now
 
     def end(self) -> int:
-        """When everything issued so far is finished."""
-        return max(self.now, *self.done, *self.free)
+        """When everything issued so far is finished, and what it wrote is where it belongs."""
+        return max(self.now, *self.done, *self.free, *(pool.end() for pool in self.pools))
 
     def canonical(self) -> tuple[Any, ...]:
         """The state relative to ``now``; what can no longer matter is 0 or left out."""
@@ -192,6 +230,7 @@ class Engine:
             tuple(t - now if t > now else 0 for t in self.done),
             tuple(tuple(t - now for t in q if t > now) for q in self.queue),
             tuple(sorted((k, t - now if t > now else 0) for k, t in self.flags.items())),
+            tuple(t - now if t > now else 0 for t in self.unit),
             self.pools[0].after(now),
             self.pools[1].after(now),
         )
@@ -199,11 +238,12 @@ class Engine:
     def restore(self, state: tuple[Any, ...]) -> None:
         """Takes on a canonical state at the present ``now``; counters stay."""
         now = self.now
-        free, done, queues, flags, hbm, l2 = state
+        free, done, queues, flags, unit, hbm, l2 = state
         self.free = [now + t for t in free]
         self.done = [now + t for t in done]
         self.queue = [[now + t for t in q] for q in queues]
         self.flags = {k: now + t for k, t in flags}
+        self.unit = [now + t for t in unit]
         self.pools = [Calendar([(now + a, now + b) for a, b in pool]) for pool in (hbm, l2)]
 
     def totals(self) -> list[int]:

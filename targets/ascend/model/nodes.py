@@ -20,8 +20,9 @@ Numbers = Callable[[Values], tuple[Any, ...]]
 
 @dataclass(eq=False)
 class InstrNode:
-    """``key`` gives the numbers its cost depends on: parameters by ``names``, then device offset and bank distance
-    (-1: one source twice)."""
+    """``key`` gives the numbers its cost depends on: parameters by ``names``, then device offset and three distances in
+    UB (as moec.targets.ascend.cost.instruction.Distances). ``shared``: it reads L1 that is double buffered, which
+    MTE2 fills meanwhile."""
 
     uid: int
     spec: InstrSpec
@@ -32,8 +33,8 @@ class InstrNode:
     fixed: Mapping[str, Any]
     names: tuple[str, ...]
     key: Numbers
-    banked: bool
     writes: bool
+    shared: bool
 
 
 @dataclass(eq=False)

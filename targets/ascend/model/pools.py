@@ -1,9 +1,14 @@
 """Device memory as two pools that all cores share: HBM, and the L2 in front of it.
 
-All traffic passes the L2; what is touched for the first time also comes from (or goes to) HBM. Re-reads are taken to
-hit: a refinement by capacity and reuse distance belongs here and changes nothing else. A core gets a fixed share of
-each pool: the pool's rate divided by the number of cores it serves at a time, which is all cores' bytes over the
-busiest core's, so that the busiest core is done exactly when the pool could have been, and no earlier.
+All traffic passes the L2. What is read for the first time comes from HBM, and so does what is read again when the L2
+has lost it since (moec.targets.ascend.model.locality); what the kernel itself wrote and reads back is still there if
+it fits. Writes stay in the L2 until something pushes them out: every byte that a read brings in pushes out one byte
+written earlier, as many as there are, and what does not fit follows; the L2 is taken to be full of earlier results at
+the start.
+
+A core gets a fixed share of each pool: the pool's rate divided by the number of cores it serves at a time, which is all
+cores' bytes over the busiest core's, so that the busiest core is done exactly when the pool could have been, and no
+earlier. The rate at which one core can read HBM has a limit of its own; writes it only hands over.
 """
 
 from __future__ import annotations
@@ -14,15 +19,21 @@ from fractions import Fraction
 
 from moec.targets.ascend.machine import Machine
 
+Key = tuple[str, bool]
+"""A parameter and whether it is written."""
+
 
 @dataclass(frozen=True)
 class Traffic:
     """Bytes of one parameter in one direction: ``asked`` by the instructions and ``moved`` in requests, per core, and
-    ``size``, the bytes that can be touched at all."""
+    ``size``, the bytes that can be touched at all. ``lost``: share of re-reads that the L2 has lost; ``cached``:
+    whether reads are kept in the L2."""
 
     asked: tuple[int, ...]
     moved: tuple[int, ...]
     size: int
+    lost: Fraction = Fraction(0)
+    cached: bool = True
 
     @property
     def first(self) -> int:
@@ -30,23 +41,25 @@ class Traffic:
         return min(sum(self.asked), self.size)
 
     @property
-    def cold(self) -> Fraction:
-        """Share of the traffic that is first touch."""
-        total = sum(self.asked)
-        return Fraction(self.first, total) if total else Fraction(0)
+    def missed(self) -> Fraction:
+        """Bytes that the L2 does not have: first touches and what it has lost; all that is not kept."""
+        if not self.cached:
+            return Fraction(sum(self.asked))
+        return self.first + (sum(self.asked) - self.first) * self.lost
 
 
 @dataclass(frozen=True)
 class Pools:
-    """Cycles of a core's share per moved byte. ``hbm[key]`` and ``l2`` multiply moved bytes; ``key`` is (parameter,
-    whether it is written)."""
+    """Cycles of a core's share per moved byte: ``hbm[key]`` and ``l2`` multiply moved bytes. ``cold``: share of the
+    bytes that HBM serves."""
 
-    hbm: Mapping[tuple[str, bool], Fraction]
+    hbm: Mapping[Key, Fraction]
+    cold: Mapping[Key, Fraction]
     l2: Fraction
     hbm_bytes: int
     l2_bytes: int
 
-    def need(self, key: tuple[str, bool], moved: int) -> tuple[int, int]:
+    def need(self, key: Key, moved: int) -> tuple[int, int]:
         """Cycles of the HBM and the L2 share that ``moved`` bytes take."""
         return (_ceil(self.hbm.get(key, Fraction(0)) * moved), _ceil(self.l2 * moved))
 
@@ -55,18 +68,38 @@ def _ceil(x: Fraction) -> int:
     return -(-x.numerator // x.denominator)
 
 
-def share_out(machine: Machine, traffic: Mapping[tuple[str, bool], Traffic]) -> Pools:
+def from_hbm(traffic: Mapping[Key, Traffic], capacity: int) -> dict[Key, Fraction]:
+    """Bytes of each parameter and direction that HBM reads or writes; the L2 holds ``capacity`` bytes."""
+    written = sum(t.first for (_, writes), t in traffic.items() if writes)
+    own = {name for (name, writes), t in traffic.items() if writes and t.size <= capacity}
+    out: dict[Key, Fraction] = {}
+    brought = Fraction(0)
+    for (name, writes), t in traffic.items():
+        if not writes:
+            missed = t.missed if name not in own else Fraction(0)
+            out[name, writes] = missed
+            brought += missed if t.cached else 0
+    pushed = min(Fraction(written), brought + max(0, written - capacity))
+    for (name, writes), t in traffic.items():
+        if writes:
+            out[name, writes] = pushed * t.first / written if written else Fraction(0)
+    return out
+
+
+def share_out(machine: Machine, traffic: Mapping[Key, Traffic]) -> Pools:
     """The pools for a kernel with this traffic."""
     cores = max((len(t.moved) for t in traffic.values()), default=0)
+    beyond = from_hbm(traffic, int(machine["memory.l2_bytes"]))
+    cold = {key: beyond[key] / sum(t.asked) if sum(t.asked) else Fraction(0) for key, t in traffic.items()}
     l2 = [sum(t.moved[c] for t in traffic.values()) for c in range(cores)]
-    hbm = [sum((t.cold * t.moved[c] for t in traffic.values()), Fraction(0)) for c in range(cores)]
+    hbm = [sum((cold[key] * t.moved[c] for key, t in traffic.items()), Fraction(0)) for c in range(cores)]
     hz = Fraction(machine["clock_mhz"]).limit_denominator(1000) * 1_000_000
-    hbm_rate = Fraction(int(machine["memory.hbm_rate"])) / hz / _served(hbm)
-    hbm_rate = min(hbm_rate, Fraction(machine["memory.hbm_per_core"]))
+    write_rate = Fraction(int(machine["memory.hbm_rate"])) / hz / _served(hbm)
+    read_rate = min(write_rate, Fraction(machine["memory.hbm_per_core"]))
     l2_rate = Fraction(int(machine["memory.l2_rate"])) / hz / _served(l2)
     return Pools(
-        {key: t.cold / hbm_rate for key, t in traffic.items()}, 1 / l2_rate,
-        sum(t.first for t in traffic.values()), sum(sum(t.asked) for t in traffic.values()),
+        {key: cold[key] / (write_rate if key[1] else read_rate) for key in traffic}, cold, 1 / l2_rate,
+        _ceil(sum(beyond.values(), Fraction(0))), sum(sum(t.asked) for t in traffic.values()),
     )  # fmt: skip
 
 

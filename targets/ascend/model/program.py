@@ -30,7 +30,7 @@ from moec.codegen.kernel_ir import (
     WaitFlag,
 )  # fmt: skip
 from moec.codegen.scalar import Bin, Expr, Scalar, binary
-from moec.targets.ascend.cost.vector import TWO_SOURCES, base_name
+from moec.targets.ascend.cost.vector import IN_STEP, TWO_SOURCES, base_name
 from moec.targets.ascend.machine import Machine
 from moec.targets.ascend.model.effects import Analysis, Effect
 from moec.targets.ascend.model.nodes import (
@@ -63,18 +63,26 @@ PIPE_INDEX = {name: i - 1 for i, name in enumerate(PIPES)}
 """Engine index of each pipe; the scalar unit is -1."""
 BANK_SPAN = 512
 """Bytes after which the bank groups of UB repeat (16 groups of 32 bytes)."""
+BANK_BYTES = 65536
+"""Bytes of UB whose banks have one rank in their groups (16 groups of 128 rows of 32 bytes)."""
 COUNTED = ("u8", "u16", "u32", "u64", "i32", "bool")
 """Parameter kinds that a cost may depend on; values and names do not enter it."""
 
 
 def compile_kernel(
-    kernel: Kernel, machine: Machine, args: Mapping[str, int], cores: int, read: Callable[[str, int], int | float]
-) -> Program:
-    """``kernel`` for given arguments and number of cores; ``read`` gives device data by (tensor, element)."""
+    kernel: Kernel, machine: Machine, args: Mapping[str, int], cores: int, read: Callable[[str, int], int | float],
+    kind: str,
+) -> Program:  # fmt: skip
+    """``kernel`` for given arguments, number of cores and kind of core (aic, aiv); ``read`` gives device data by
+    (tensor, element)."""
+    return _Compiler(kernel, machine, numbers_in(kernel, args, cores, kind), read).program()
+
+
+def numbers_in(kernel: Kernel, args: Mapping[str, int], cores: int, kind: str) -> tuple[Stmt, ...]:
+    """The body of ``kernel`` with its arguments, its number of cores and the kind of core put in."""
     known: dict[str, Scalar] = {f"arg.{name}": value for name, value in args.items()}
-    known["core.num"] = cores
-    body = tuple(_specialise(s, known) for s in kernel.body)
-    return _Compiler(kernel, machine, body, read).program()
+    known |= {"core.num": cores, "core.aic": int(kind == "aic"), "core.aiv": int(kind == "aiv")}
+    return tuple(_specialise(s, known) for s in kernel.body)
 
 
 def _specialise(stmt: Stmt, known: Mapping[str, Scalar]) -> Stmt:
@@ -146,15 +154,16 @@ class _Compiler:
     # -- what time depends on
 
     def _instruction_roots(self, instr: Instr) -> tuple[Root, ...]:
-        names, exprs, _ = self._numbers(instr)
+        names, exprs = self._numbers(instr)
         roots = [r for e in exprs[: len(names)] for r in exact(e)]
         for e in exprs[len(names) :]:
             root = modulo(e.a, e.b) if isinstance(e, Bin) and isinstance(e.b, int) else None
             roots += [root] if root is not None else []
         return unique(roots)
 
-    def _numbers(self, instr: Instr) -> tuple[tuple[str, ...], tuple[Scalar, ...], bool]:
-        """Names and scalars of the run-time parameters, then device offset and bank distance; whether banks matter."""
+    def _numbers(self, instr: Instr) -> tuple[tuple[str, ...], tuple[Scalar, ...]]:
+        """Names and scalars of the run-time parameters, then device offset and distances in UB: from the second source
+        to the first, from the first and the second to the result (-1 where there is none, or they cannot meet)."""
         spec = INSTRUCTIONS[instr.op]
         kinds = {p.name: p.kind for p in spec.params}
         run_time = [(k, v) for k, v in instr.params if isinstance(v, Expr) and kinds[k] in COUNTED]
@@ -162,16 +171,35 @@ class _Compiler:
         for ref in instr.operands:
             if isinstance(ref, GmRef):
                 offset = _mod(binary("*", ref.offset, ITEMSIZE[ref.dtype]), self.line)
-        distance: Scalar = 0
-        banked = base_name(instr.op) in TWO_SOURCES
-        if banked:
-            sources = [r for o, r in zip(spec.operands, instr.operands, strict=True) if o.name in ("src0", "src1")]
-            banked = len(sources) == 2
-            if banked:
-                a, b = (self._address(r) for r in sources)
-                distance = _mod(binary("-", a, b), BANK_SPAN) if a != b else -1
         names = tuple(k for k, _ in run_time)
-        return names, (*(v for _, v in run_time), offset, distance), banked
+        return names, (*(v for _, v in run_time), offset, *self._distances(instr))
+
+    def _distances(self, instr: Instr) -> tuple[Scalar, Scalar, Scalar]:
+        name = base_name(instr.op)
+        if name not in IN_STEP:
+            return -1, -1, -1
+        refs = dict(zip((o.name for o in INSTRUCTIONS[instr.op].operands), instr.operands, strict=True))
+        sources = [r for n in ("src", "src0", "src1") if isinstance(r := refs.get(n), LocalRef)]
+        reads: Scalar = -1
+        if name in TWO_SOURCES and len(sources) == 2:
+            first, second = (self._address(r) for r in sources)
+            reads = _mod(binary("-", first, second), BANK_SPAN) if first != second else -1
+        writes: list[Scalar] = [-1, -1]
+        result = refs.get("dst")
+        for i, source in enumerate(sources[:2]):
+            if isinstance(result, LocalRef) and self._bank(source) == self._bank(result) != -1:
+                writes[i] = _mod(binary("-", self._address(result), self._address(source)), BANK_SPAN)
+        return reads, writes[0], writes[1]
+
+    def _bank(self, ref: LocalRef) -> int:
+        """The 64 KiB of UB that hold the whole buffer, whose banks have one rank; -1 where it crosses from one to the
+        next."""
+        b = self.buffers[ref.buffer]
+        first, last = b.offset // BANK_BYTES, (b.offset + b.bytes - 1) // BANK_BYTES
+        return first if first == last else -1
+
+    def _double_l1(self, buffer: str) -> bool:
+        return self.buffers[buffer].space == "L1" and self.buffers[buffer].slots > 1
 
     def _address(self, ref: Ref) -> Scalar:
         assert isinstance(ref, LocalRef)
@@ -271,12 +299,13 @@ class _Compiler:
             for o, r in zip(spec.operands, stmt.operands, strict=True)
         }
         gm = [(o, r) for o, r in zip(spec.operands, stmt.operands, strict=True) if isinstance(r, GmRef)]
-        names, numbers, banked = self._numbers(stmt)
+        names, numbers = self._numbers(stmt)
         fixed = {k: v if not isinstance(v, Expr) else 0 for k, v in stmt.params}
         node = InstrNode(
             self._uid(), spec, dtypes, spec.path_of(spaces) if not isinstance(spec.pipe, str) else "",
             PIPE_INDEX[spec.pipe_of(spaces)], gm[0][1].tensor if gm else "", fixed, names, self.slots.compile(*numbers),
-            banked, bool(gm) and "w" in gm[0][0].role,
+            bool(gm) and "w" in gm[0][0].role,
+            any(isinstance(r, LocalRef) and self._double_l1(r.buffer) for r in stmt.operands),
         )  # fmt: skip
         self.nodes.append(node)
         return node

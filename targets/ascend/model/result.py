@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-MODEL_VERSION = "ascend-cycles 1"
+MODEL_VERSION = "ascend-cycles 2"
 """Changes whenever an estimate may change; every report carries it, and the cost goldens name it."""
 
 
@@ -24,8 +24,10 @@ class KernelResult:
     """One launch of one kernel at given sizes.
 
     ``cycles``: of the slowest core, ``us``: with the launch. ``busy``: cycles per pipe (S is the scalar unit) on that
-    core, ``stalls``: cycles its copies waited for HBM or L2 beyond their own path. ``path_bytes``: bytes asked for
-    per path and ``hbm_bytes`` first touches, ``l2_bytes`` all device memory traffic, of all cores. ``flops``: cube
+    core, until results are usable; ``mean_busy`` the same in the mean over cores, as profilers print it (of a mixed
+    kernel each pipe is that of the core kind that has more). ``stalls``: cycles its copies waited for HBM or L2 beyond
+    their own path. ``path_bytes``: bytes asked for per path; ``hbm_bytes`` what the L2 does not serve, ``l2_bytes`` all
+    device memory traffic, of all cores. ``blocks``: cores, of a mixed kernel the cube cores. ``flops``: cube
     FLOP and vector elements. ``instructions``: how often each call was issued, by all cores. ``floor_us``: max(FLOP /
     peak, bytes / bandwidth); ``core_cycles``: end of each core.
     """
@@ -49,6 +51,7 @@ class KernelResult:
     core_cycles: tuple[int, ...]
     source: tuple[str, ...] = ()
     intervals: tuple[Interval, ...] = ()
+    mean_busy: Mapping[str, int] = field(default_factory=dict)
     version: str = MODEL_VERSION
 
     @property

@@ -7,22 +7,26 @@ what has been simulated already, so cores with equal work cost a look-up.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from math import prod
 from typing import Any
 
 from moec.codegen.instructions import Resolved
-from moec.codegen.kernel_ir import ITEMSIZE, Kernel
+from moec.codegen.kernel_ir import ITEMSIZE, GmRef, Instr, Kernel, statements
 from moec.codegen.scalar import Env, evaluate
 from moec.diagnostics import Refusal, Where
 from moec.targets.ascend.cost.cube import DTYPES
-from moec.targets.ascend.cost.instruction import instruction_cost
-from moec.targets.ascend.cost.vector import conflicts
+from moec.targets.ascend.cost.instruction import Distances, instruction_cost
 from moec.targets.ascend.machine import Machine
-from moec.targets.ascend.model.cores import run_cores
+from moec.targets.ascend.model.cores import Seat, run_cores, seats_of
 from moec.targets.ascend.model.engine import POOLS, QUEUED, Engine, Timed
+from moec.targets.ascend.model.locality import SAMPLED, Locality, locality
 from moec.targets.ascend.model.nodes import InstrNode, Program
-from moec.targets.ascend.model.pools import Pools, Traffic, share_out
+from moec.targets.ascend.model.order import copies_of
+from moec.targets.ascend.model.pools import Key, Pools, Traffic, share_out
 from moec.targets.ascend.model.program import compile_kernel
 from moec.targets.ascend.model.result import Interval, KernelResult, bound_by
 from moec.targets.ascend.model.runner import Memory, Runner
@@ -30,29 +34,32 @@ from moec.targets.ascend.model.scenario import COUNTS_ROLE, Scenario, shape_of
 
 SPANS = 400
 """Instructions of the shown core that keep their intervals."""
-Key = tuple[str, bool]
-"""A parameter and whether it is written."""
+KINDS = {"aic": ("aic",), "aiv": ("aiv",), "mix": ("aic", "aiv")}
+"""Kinds of cores that run a kernel; the first is what its blocks count."""
 
 
 class Counters:
     """Where each figure of an instruction is counted in the engine's list."""
 
-    def __init__(self, program: Program):
-        names: list[tuple[str, Any]] = (
-            [("path", p) for p in program.paths] + [("flops", d) for d in program.dtypes] + [("lanes", "")]
-        )
-        names += [("count", n) for n in sorted({n.spec.name for n in program.instructions})]
-        for tensor in program.tensors:
+    def __init__(self, programs: Sequence[Program]):
+        names: list[tuple[str, Any]] = [("path", x) for x in sorted({x for p in programs for x in p.paths})]
+        names += [("flops", d) for d in sorted({d for p in programs for d in p.dtypes})]
+        names += [("lanes", "")]
+        names += [("count", n) for n in sorted({n.spec.name for p in programs for n in p.instructions})]
+        for tensor in programs[0].tensors:
             for written in (False, True):
                 names += [("asked", (tensor, written)), ("moved", (tensor, written))]
         self.index: dict[tuple[str, Any], int] = {name: i for i, name in enumerate(names)}
 
 
 class CostTable:
-    """Instructions as the engine takes them, by what their cost depends on; ``pools`` None: no limit by the pools."""
+    """Instructions as the engine takes them, by what their cost depends on; ``pools`` None: no limit by the pools.
+    ``together`` says how many cores read one line of a parameter at a time."""
 
-    def __init__(self, machine: Machine, counters: Counters, pools: Pools | None):
-        self.machine, self.counters, self.pools = machine, counters, pools
+    def __init__(
+        self, machine: Machine, counters: Counters, pools: Pools | None, together: Mapping[str, Fraction] | None = None
+    ):
+        self.machine, self.counters, self.pools, self.together = machine, counters, pools, together or {}
         self.known: dict[tuple[int, tuple[Any, ...]], Timed] = {}
 
     def timed(self, node: InstrNode, key: tuple[Any, ...]) -> Timed:
@@ -63,11 +70,11 @@ class CostTable:
         return found
 
     def _timed(self, node: InstrNode, key: tuple[Any, ...]) -> Timed:
-        *numbers, offset, distance = key
+        *numbers, offset, reads, first, second = key
         params = {**node.fixed, **dict(zip(node.names, numbers, strict=True))}
-        conflict = distance >= 0 and conflicts(self.machine, distance) if node.banked else None
+        apart = Distances(int(reads), (int(first), int(second)))
         resolved = Resolved(node.spec.name, node.dtypes, params)
-        cost = instruction_cost(self.machine, node.spec, resolved, node.path, int(offset), conflict)
+        cost = instruction_cost(self.machine, node.spec, resolved, node.path, int(offset), apart)
         index = self.counters.index
         counts = [(index["count", node.spec.name], 1)]
         if node.path:
@@ -76,13 +83,25 @@ class CostTable:
             counts.append((index["flops", node.dtypes["a"]], cost.macs))
         if cost.lanes:
             counts.append((index["lanes", ""], cost.lanes))
-        pool = (0, 0)
+        pool, late, rest = (0, 0), 0, 0
+        busy = cost.busy
+        if node.shared and node.pipe == QUEUED.index("MTE1"):
+            busy = math.ceil(busy * (1 + self.machine["l1.shared"]))
         if node.tensor and node.path:
             tensor = (node.tensor, node.writes)
             counts += [(index["asked", tensor], cost.bytes), (index["moved", tensor], cost.moved)]
             if self.pools is not None:
                 pool = self.pools.need(tensor, cost.moved)
-        return Timed(node.pipe, cost.busy, cost.latency, pool, tuple(c for c in counts if c[1]), node.spec.name)
+                late = self.pools.need(tensor, int(self.machine["memory.write_buffer"]))[0] if node.writes else 0
+            if not node.writes and self.together.get(node.tensor, 1) > 1:
+                turn = Fraction(self.machine["memory.same_line"]) * self.together[node.tensor]
+                busy = max(busy, math.ceil(cost.requests * turn))
+            if self.pools is not None and not node.writes:
+                rest = math.ceil((1 - self.pools.cold.get(tensor, Fraction(0))) * max(busy, pool[1]))
+        return Timed(
+            node.pipe, busy, cost.latency, pool, tuple(c for c in counts if c[1]), node.spec.name, cost.cold,
+            cost.piece, late, rest,
+        )  # fmt: skip
 
 
 class Tally(Engine):
@@ -112,8 +131,8 @@ class Enough(Exception):
 class Recorder(Engine):
     """Keeps the first ``limit`` intervals."""
 
-    def __init__(self, depths: list[int], counters: int, limit: int):
-        super().__init__(depths, counters)
+    def __init__(self, depths: list[int], counters: int, handover: int, limit: int):
+        super().__init__(depths, counters, handover)
         self.record = []
         self.limit = limit
 
@@ -136,50 +155,72 @@ def simulate(
     if missing:
         raise Refusal(f"kernel {kernel.name} needs {', '.join(missing)}", Where(node=kernel.name), "give every size")
     scenario = scenario or Scenario()
-    if kernel.core not in ("aic", "aiv"):
-        raise Refusal(
-            f"kernel {kernel.name} is for {kernel.core} cores", Where(node=kernel.name), "split it by core kind"
-        )
+    kinds = KINDS.get(kernel.core)
+    if kinds is None:
+        raise Refusal(f"kernel {kernel.name} is for {kernel.core} cores", Where(node=kernel.name), "aic, aiv or mix")
     wanted = int(evaluate(kernel.blocks, Env({}, args, {})))
-    blocks = max(1, min(wanted, machine.cores(kernel.core)))
+    blocks = max(1, min(wanted, machine.cores(kinds[0])))
     tables = scenario.tables(kernel, args)
 
     def read(tensor: str, element: int) -> int | float:
         table = tables.get(tensor, ())
         return table[element] if 0 <= element < len(table) else 0  # a key may look past the end of what is read
 
-    program = compile_kernel(kernel, machine, args, blocks, read)
-    counters = Counters(program)
+    seats = seats_of(kernel.core, blocks)
+    programs = {kind: compile_kernel(kernel, machine, args, blocks, read, kind) for kind in kinds}
+    counters = Counters(list(programs.values()))
     depths = [int(machine[f"queues.{pipe}"]) for pipe in QUEUED]
-    issue, flag = int(machine["scalar.issue"]), int(machine["sync.flag"])
+    handover = int(machine["sync.handover"])
 
-    def run(pools: Pools | None, make: Callable[[], Engine], cores: range, keep: bool) -> list[Engine]:
-        costs = CostTable(machine, counters, pools)
-        memory = Memory() if keep else None
-        runners = [Runner(program, make(), costs, issue, flag, memory, {"idx": c, "sub": 0}) for c in cores]
-        run_cores(kernel.name, runners, int(machine["sync.sync_all"]), int(machine["sync.cross_core"]))
+    def run(pools: Pools | None, near: Locality, make: Callable[[int], Engine], keep: bool) -> list[Engine]:
+        costs = {kind: CostTable(machine, counters, pools, near.together) for kind in kinds}
+        memories = {kind: Memory() if keep else None for kind in kinds}
+        runners = [
+            Runner(programs[s.kind], make(i), costs[s.kind], int(machine["scalar.issue"]), int(machine["sync.flag"]),
+                   memories[s.kind], s.facts)
+            for i, s in enumerate(seats)
+        ]  # fmt: skip
+        run_cores(kernel.name, seats, runners, int(machine["sync.sync_all"]), int(machine["sync.cross_core"]))
         return [r.engine for r in runners]
 
     size = len(counters.index)
-    tallies = run(None, lambda: Tally(depths, size), range(blocks), remember)
-    traffic = _traffic(kernel, args, tables, counters, tallies)
+    tallies = run(None, Locality(), lambda _: Tally(depths, size), remember)
+    copies = [counters.index["count", n.spec.name] for n in programs[kinds[0]].instructions if n.tensor and n.path]
+    count = sum(t.counters[i] for t in tallies for i in dict.fromkeys(copies))
+    near = _locality(kernel, machine, args, seats, blocks, read, count)
+    traffic = _traffic(kernel, args, tables, counters, tallies, near)
     pools = share_out(machine, traffic)
-    engines = run(pools, lambda: Engine(depths, size), range(blocks), remember)
-    ends = tuple(e.end() for e in engines)
-    slowest = engines[ends.index(max(ends))]
+    engines = run(pools, near, lambda _: Engine(depths, size, handover), remember)
     intervals: tuple[Interval, ...] = ()
     if spans:
-        recorder = Recorder(depths, size, spans)
+        ends = [e.end() for e in engines]
+        shown = ends.index(max(ends))
+        recorder = Recorder(depths, size, handover, spans)
         with contextlib.suppress(Enough):
-            run(pools, lambda: recorder, range(ends.index(max(ends)), ends.index(max(ends)) + 1), False)
+            run(pools, near, lambda i: recorder if i == shown else Engine(depths, size, handover), False)
         intervals = tuple(Interval(QUEUED[p], a, b, label) for p, a, b, label in recorder.record or ())
-    return _result(kernel, machine, program, counters, pools, tallies, slowest, ends, intervals)
+    return _result(kernel, machine, list(programs.values()), counters, pools, tallies, engines, seats, intervals)
+
+
+def _locality(
+    kernel: Kernel, machine: Machine, args: Mapping[str, int], seats: Sequence[Seat], blocks: int,
+    read: Callable[[str, int], int | float], count: int,
+) -> Locality:  # fmt: skip
+    """What the L2 makes of the kernel's order of ``count`` instructions; where all data fit nothing is lost."""
+    capacity = int(machine["memory.l2_bytes"])
+    fits = sum(prod(shape_of(p, args)) * ITEMSIZE[p.dtype] for p in kernel.params) <= capacity
+    if fits and len(seats) == 1:
+        return Locality()
+    return locality(copies_of(kernel, args, seats, blocks, read, 0 if fits else max(1, count // SAMPLED)), capacity)
 
 
 def _traffic(
-    kernel: Kernel, args: Mapping[str, int], tables: Mapping[str, Any], counters: Counters, tallies: list[Engine]
-) -> dict[Key, Traffic]:
+    kernel: Kernel, args: Mapping[str, int], tables: Mapping[str, Any], counters: Counters, tallies: list[Engine],
+    near: Locality,
+) -> dict[Key, Traffic]:  # fmt: skip
     """Traffic by parameter and direction. Of weights stacked over experts only those of experts with rows count."""
+    passing = {r.tensor for s in statements(kernel.body) if isinstance(s, Instr) and s.op == "BypassL2"
+               for r in s.operands if isinstance(r, GmRef)}  # fmt: skip
     live: dict[int, int] = {}
     for p in kernel.params:
         if p.role == COUNTS_ROLE and p.name in tables:
@@ -194,23 +235,25 @@ def _traffic(
             key = (p.name, written)
             asked, moved = counters.index["asked", key], counters.index["moved", key]
             traffic = Traffic(
-                tuple(t.counters[asked] for t in tallies), tuple(t.counters[moved] for t in tallies), size
-            )
+                tuple(t.counters[asked] for t in tallies), tuple(t.counters[moved] for t in tallies), size,
+                Fraction(0) if written else near.lost.get(p.name, Fraction(0)),
+                written or p.name not in passing,
+            )  # fmt: skip
             if sum(traffic.asked):
                 out[key] = traffic
     return out
 
 
 def _result(
-    kernel: Kernel, machine: Machine, program: Program, counters: Counters, pools: Pools, tallies: list[Engine],
-    slowest: Engine, ends: tuple[int, ...], intervals: tuple[Interval, ...],
+    kernel: Kernel, machine: Machine, programs: Sequence[Program], counters: Counters, pools: Pools,
+    tallies: list[Engine], engines: list[Engine], seats: Sequence[Seat], intervals: tuple[Interval, ...],
 ) -> KernelResult:  # fmt: skip
     index = counters.index
 
     def total(kind: str, key: Any) -> int:
         return sum(t.counters[index[kind, key]] for t in tallies)
 
-    cube = {d: total("flops", d) for d in program.dtypes}
+    cube = {key: total("flops", key) for kind, key in index if kind == "flops"}
     lanes = total("lanes", "")
     wide = max((ITEMSIZE[p.dtype] for p in kernel.params), default=4)
     floor = max(
@@ -219,16 +262,26 @@ def _result(
         pools.hbm_bytes / machine["memory.hbm_peak"],
         pools.l2_bytes / machine["memory.l2_peak"],
     )
-    launch = machine[f"launch.{kernel.core}_base"] + machine[f"launch.{kernel.core}_per_core"] * len(ends)
+    ends = tuple(e.end() for e in engines)
+    cores = Counter(s.kind for s in seats)
+    launch = max(machine[f"launch.{kind}_base"] + machine[f"launch.{kind}_per_core"] * n for kind, n in cores.items())
     cycles = max(ends)
     us = launch + machine.us(cycles)
-    busy = dict(zip((*QUEUED, "S"), slowest.busy, strict=True))
-    stalls = dict(zip(POOLS, slowest.stalls, strict=True))
-    moving = frozenset(QUEUED[n.pipe] for n in program.instructions if n.tensor and n.path)
+    kinds = {kind: [e for e, s in zip(engines, seats, strict=True) if s.kind == kind] for kind in cores}
+    slowest = [max(some, key=lambda e: e.end()) for some in kinds.values()]
+    busy = _pipes([e.busy for e in slowest])
+    mean = _pipes([[sum(b) // len(some) for b in zip(*(e.busy for e in some), strict=True)] for some in kinds.values()])
+    stalls = {pool: max(e.stalls[i] for e in slowest) for i, pool in enumerate(POOLS)}
+    moving = frozenset(QUEUED[n.pipe] for p in programs for n in p.instructions if n.tensor and n.path)
     return KernelResult(
-        kernel.name, kernel.core, machine.name, len(ends), cycles, us, launch, floor * 1e6,
-        bound_by(cycles, us, launch, busy, stalls, moving), busy, stalls,
-        {p: total("path", p) for p in program.paths}, pools.hbm_bytes, pools.l2_bytes,
+        kernel.name, kernel.core, machine.name, len(ends) // len(cores) if kernel.core != "mix" else cores["aic"],
+        cycles, us, launch, floor * 1e6, bound_by(cycles, us, launch, busy, stalls, moving), busy, stalls,
+        {key: total("path", key) for kind, key in index if kind == "path"}, pools.hbm_bytes, pools.l2_bytes,
         sum(cube.values()) + lanes // wide, {n: total("count", n) for kind, n in index if kind == "count"}, ends,
-        kernel.source, intervals,
+        kernel.source, intervals, mean,
     )  # fmt: skip
+
+
+def _pipes(cores: Sequence[Sequence[int]]) -> dict[str, int]:
+    """Busy cycles by pipe: the larger of what a cube core and a vector core of a mixed kernel have."""
+    return {pipe: max(c[i] for c in cores) for i, pipe in enumerate((*QUEUED, "S"))}

@@ -174,7 +174,7 @@ def unique(roots: Iterable[Root]) -> tuple[Root, ...]:
     return tuple(dict.fromkeys(roots))
 
 
-def _divide(op: str, a: Number, b: Number) -> Number:
+def divide(op: str, a: Number, b: Number) -> Number:
     """A quotient by a run-time number. A key may hold one that its statements would not have come to: 0 by zero."""
     if not b:
         return 0
@@ -218,7 +218,7 @@ class Slots:
         """A function from the values to the tuple of ``parts``. The source is made from trees, never from user text."""
         body = "".join(f"{self.code(p)}, " for p in parts)
         function: Callable[[Values], tuple[Any, ...]] = eval(
-            f"lambda v: ({body})", {"read": self.read, "divide": _divide}
+            f"lambda v: ({body})", {"read": self.read, "divide": divide}
         )
         return function
 
