@@ -17,19 +17,23 @@ class Crossing:
     """Redirects what the nodes ``made`` (backward, in order, in ``target``) read of forward.
 
     Sizes and number ranges are made again; so are views, broadcasts, and casts that do not narrow, of their operand;
-    and what is only laid out of inputs, weights and constants. Constants and weights are read where they stand, or
-    made again if backward is another function. Everything else goes ``across``, each value once. ``own`` are the
-    values that backward is given besides.
+    and what is only laid out anew (transposed, sliced) of inputs, weights and values that are kept anyway. Constants
+    and weights are read where they stand, or made again if backward is another function. Everything else goes
+    ``across``, each value once. ``own`` are the values that backward is given besides.
     """
 
     def __init__(self, graph: Graph, target: Graph, made: Sequence[Node], own: Sequence[Value], across: Across):
         self.graph, self.target, self.made, self.across = graph, target, made, across
         self.inside = {v for n in made for v in n.results} | set(own)
         self.known: dict[Value, Value] = {}
-        self.free: dict[Value, bool] = {}
+        self.found: dict[Value, bool] = {}
+        self.kept: set[Value] = set()
+        """The roots of what backward reads."""
 
     def run(self) -> None:
         """Redirect every operand of the backward nodes that forward defines."""
+        reads = [v for node in self.made for v in node.operands if v is not None and v not in self.inside]
+        self.kept = {self.root(v) for v in reads}
         for node in self.made:
             for i, v in enumerate(node.operands):
                 if v is not None and v not in self.inside:
@@ -66,31 +70,46 @@ class Crossing:
         copy.result.name = node.result.name
         return copy.result
 
+    @staticmethod
+    def is_view(node: Node) -> bool:
+        """Whether the node makes no more of its one operand than there is: another shape, copies, a wider dtype."""
+        if node.op == "cast":
+            return node.operand(0).type.dtype.bits <= node.result.type.dtype.bits
+        return "view" in OPS[node.op].traits or node.op == "expand"
+
+    @staticmethod
+    def laid_out(node: Node) -> bool:
+        """Whether the node only lays its operands out anew."""
+        return node.op in (*LAYOUT, "cast")
+
+    def root(self, v: Value) -> Value:
+        """What ``v`` is a view of."""
+        while v.producer is not None and self.is_view(v.producer):
+            v = v.producer.operand(0)
+        return v
+
     def repeatable(self, node: Node) -> bool:
         """Whether backward makes the node's result again rather than read it from forward."""
-        traits = OPS[node.op].traits
-        if "source" in traits or "view" in traits or node.op == "expand":
+        if "source" in OPS[node.op].traits or self.is_view(node):
             return True
-        if node.op == "cast" and node.operand(0).type.dtype.bits <= node.result.type.dtype.bits:
-            return True
-        return node.op in LAYOUT and self.given(node.result)
+        return self.laid_out(node) and all(self.there(o) for o in node.operands if o is not None)
 
-    def given(self, wanted: Value) -> bool:
-        """Whether the value is an input, a weight or a constant, or laid out of such."""
+    def there(self, wanted: Value) -> bool:
+        """Whether backward has the value anyway, or can lay it out of what it has."""
         stack = [wanted]
         while stack:
             v = stack[-1]
             node = v.producer
-            if v in self.free:
+            if v in self.found:
                 stack.pop()
-            elif node is None or "source" in OPS[node.op].traits:
-                self.free[v] = True
-            elif node.op not in (*LAYOUT, "cast"):
-                self.free[v] = False
+            elif v in self.kept or node is None or "source" in OPS[node.op].traits:
+                self.found[v] = True
+            elif not self.laid_out(node):
+                self.found[v] = False
             else:
-                missing = [o for o in node.operands if o is not None and o not in self.free]
+                missing = [o for o in node.operands if o is not None and o not in self.found]
                 if missing:
                     stack += missing
                 else:
-                    self.free[v] = all(self.free[o] for o in node.operands if o is not None)
-        return self.free[wanted]
+                    self.found[v] = all(self.found[o] for o in node.operands if o is not None)
+        return self.found[wanted]

@@ -373,3 +373,53 @@ func main(%x: f16[T, 4], %y: f32[4]) -> (z: f16[T, 4]) {
         "d_x": F16,
         "d_y": F32,
     }
+
+
+def test_what_is_laid_out_of_a_saved_value_is_laid_out_again() -> None:
+    module = parse_module("""
+func main(%x: f32[T, 4]) -> (y: f32[4, T], z: f32[T, 2]) {
+  %1 = exp(%x) : f32[T, 4]
+  %2 = transpose(%1) {perm = [1, 0]} : f32[4, T]
+  %3 = sin(%2) : f32[4, T]
+  %4 = slice(%1) {axis = 1, start = 0, stop = 2, step = 1} : f32[T, 2]
+  %5 = sin(%4) : f32[T, 2]
+  return %3, %5
+}
+""")
+    check_gradients(module, rng_arrays(x=(3, 4)), {}, ["x"])
+    assert saves(joint(module)) == ["exp: f32[T, 4]"]
+
+
+def test_parts_of_a_value_are_saved_where_the_whole_is_not() -> None:
+    module = parse_module("""
+func main(%x: f32[T, 4]) -> (y: f32[2, T]) {
+  %1 = add(%x, %x) : f32[T, 4]
+  %2 = slice(%1) {axis = 1, start = 0, stop = 2, step = 1} : f32[T, 2]
+  %3 = transpose(%2) {perm = [1, 0]} : f32[2, T]
+  %4 = sin(%3) : f32[2, T]
+  return %4
+}
+""")
+    check_gradients(module, rng_arrays(x=(3, 4)), {}, ["x"])
+    assert saves(joint(module)) == ["transpose: f32[2, T]"]
+
+
+def test_slices_that_cover_a_tensor_give_their_gradients_to_one_concat() -> None:
+    text = """
+func main(%x: f32[T, 5]) -> (y: f32[T, 5]) {
+  %1 = exp(%x) : f32[T, 5]
+  %2 = slice(%1) {axis = 1, start = 0, stop = 2, step = 1} : f32[T, 2]
+  %3 = slice(%1) {axis = 1, start = 2, stop = 5, step = 1} : f32[T, 3]
+  %4 = sin(%2) : f32[T, 2]
+  %5 = concat(%3, %4) {axis = 1} : f32[T, 5]
+  %6 = mul(%5, %1) : f32[T, 5]
+  return %6
+}
+"""
+    check_gradients(parse_module(text), rng_arrays(x=(3, 5)), {}, ["x"])
+    ops = [n.op for n in joint(parse_module(text)).main]
+    assert ops.count("concat") == 2 and "pad" not in ops
+    apart = text.replace("start = 2, stop = 5", "start = 1, stop = 4")
+    check_gradients(parse_module(apart), rng_arrays(x=(3, 5)), {}, ["x"])
+    ops = [n.op for n in joint(parse_module(apart)).main]
+    assert ops.count("concat") == 1 and ops.count("pad") == 2
