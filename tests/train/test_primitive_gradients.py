@@ -31,6 +31,7 @@ ELSEWHERE = {
         "permute",
         "rms_norm",
         "rope",
+        "segment_sum",
         "swiglu",
         "unpermute",
     ),
