@@ -7,7 +7,6 @@ two, 2 for exp, ln and sqrt, 4 for div; what is a sequence of instructions is th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
 
 from moec.targets.ascend.opmodel.tensor import Tensor
 from moec.targets.ascend.opmodel.work import Work
@@ -79,7 +78,7 @@ def elementwise(
         vector=cycles,
         issue=issue,
         single=WIDE_SETUP if wide else 0.0,
-        units=max(1, ceil(sum(t.bytes for t in (*ins, *outs)) / 256)),
+        units=sum(t.bytes for t in (*ins, *outs)) / 256,
         operands=max(1, len(ins)),
     )
 

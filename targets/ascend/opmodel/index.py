@@ -24,6 +24,15 @@ ELEMENT_FETCH = 12.0
 SORT32, MERGE = 0.5, 0.5
 """Cycles an element: Sort32 and one pass of MrgSort take 16 for 32 (mskpp, CANN vector throughput summary)."""
 
+ROW_IN_FLIGHT = 100.0
+"""Cycles a row takes where several copies of rows are under way at a time (inferred: a quarter of a lone one)."""
+
+SORT_PHASES = 4000.0
+"""Cycles for all cores to meet between sorting, merging and copying rows (inferred)."""
+
+SORTING_CORES = 40
+"""Vector cores that sort at a time."""
+
 SPREAD_SORT = 4096
 """Elements that one core sorts at a time."""
 
@@ -84,7 +93,7 @@ def topk(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     cycles = sort_cycles(source.rows, source.last) + 8 * source.numel / LANES + 60.0 * source.rows
     return Work(
         "topk", source.bytes, sum(t.bytes for t in outs), vector=cycles,
-        units=max(1, source.rows * ceil(source.last / SPREAD_SORT)), operands=2,
+        units=source.rows * ceil(source.last / SPREAD_SORT), operands=2,
     )  # fmt: skip
 
 
@@ -95,7 +104,7 @@ def gating(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     scores = (PER_ELEMENT["softmax"] + 4) * tokens * ceil(experts / LANES)
     cycles = scores + sort_cycles(tokens, experts) + 150.0 * tokens
     return Work(
-        "gating", sum(t.bytes for t in ins), sum(t.bytes for t in outs), vector=cycles, units=max(1, tokens),
+        "gating", sum(t.bytes for t in ins), sum(t.bytes for t in outs), vector=cycles, units=tokens,
         operands=max(1, len(ins)),
     )  # fmt: skip
 
@@ -107,12 +116,17 @@ def permute(ins: Sequence[Tensor], outs: Sequence[Tensor], sorts: bool = True) -
     keys = max((t.numel for t in ins if t.dtype in ("i32", "i64")), default=result.rows)
     row_copies = source.rows + result.rows
     small = sum(t.bytes for t in (*ins, *outs) if t is not source and t is not result)
-    cycles = sort_cycles(ceil(keys / SPREAD_SORT), min(keys, SPREAD_SORT)) * 2 if sorts else 0.0
     return Work(
-        "permute", source.bytes + small, result.bytes + small, vector=cycles, issue=0.25 * ROW_FETCH * row_copies,
-        single=(MERGE * keys if keys > SPREAD_SORT else 0.0) + 4000.0 if sorts else 0.0, units=max(1, result.rows),
-        operands=len(ins),
+        "permute", source.bytes + small, result.bytes + small, issue=ROW_IN_FLIGHT * row_copies,
+        single=_sorted_keys(keys) + SORT_PHASES if sorts else 0.0, units=result.rows, operands=len(ins),
     )  # fmt: skip
+
+
+def _sorted_keys(keys: int) -> float:
+    """Cycles until all keys are sorted: cores sort ``SPREAD_SORT`` each at a time, one merges what they have."""
+    rounds = ceil(keys / SPREAD_SORT / SORTING_CORES)
+    merge = MERGE * keys if keys > SPREAD_SORT else 0.0
+    return 2 * rounds * sort_cycles(1, min(keys, SPREAD_SORT)) + merge
 
 
 def unpermute(ins: Sequence[Tensor], outs: Sequence[Tensor], weighted: bool = True) -> Work:
@@ -125,5 +139,5 @@ def unpermute(ins: Sequence[Tensor], outs: Sequence[Tensor], weighted: bool = Tr
     rows = sum(t.rows for t in floats if 4 * t.numel >= big.numel / 4 and t.last == big.last)
     return Work(
         "permute", sum(t.bytes for t in ins), sum(t.bytes for t in outs), vector=cycles,
-        issue=0.25 * ROW_FETCH * rows, units=max(1, big.rows), operands=len(ins),
+        issue=ROW_IN_FLIGHT * rows, units=big.rows, operands=len(ins),
     )  # fmt: skip

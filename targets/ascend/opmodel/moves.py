@@ -34,13 +34,13 @@ def fill(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     """A constant into ``outs``; operands only lend their shape."""
     writes = sum(t.bytes for t in outs)
     cold = sum(t.bytes for t in outs if is_state(t, ins, outs))
-    return Work("fill", 0, writes, cold, vector=writes / 256, operands=0, units=max(1, writes // 256))
+    return Work("fill", 0, writes, cold, vector=writes / 256, operands=0, units=writes / 256)
 
 
 def sequence(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     """Range and its like: bounds are read and steps worked out on the scalar unit of each core."""
     writes = sum(t.bytes for t in outs)
-    return Work("fill", 0, writes, vector=3 * writes / 256, single=SCALAR_SETUP, operands=len(ins), units=1 << 40)
+    return Work("fill", 0, writes, vector=3 * writes / 256, single=SCALAR_SETUP, operands=len(ins))
 
 
 SCALAR_SETUP = 8000.0
@@ -51,7 +51,7 @@ def copy(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     """As many bytes out as in, in order; what is copied was as a rule just made."""
     writes = sum(t.bytes for t in outs)
     reads = min(sum(t.bytes for t in ins), writes or sum(t.bytes for t in ins)) if ins else writes
-    return Work("copy", reads, writes, units=max(1, reads // 256), operands=0)
+    return Work("copy", reads, writes, units=reads / 256, operands=0)
 
 
 def strided(ins: Sequence[Tensor], outs: Sequence[Tensor], name: str = "slice") -> Work:
@@ -64,7 +64,7 @@ def strided(ins: Sequence[Tensor], outs: Sequence[Tensor], name: str = "slice") 
     pieces = len(outs) if len(outs) > 1 else len(large)
     return Work(
         name, reads=_requested(moved, row), writes=max(moved_out, moved) if outs else moved,
-        issue=_row_cycles(rows, row), units=max(1, int(moved // REQUEST)), operands=max(1, pieces),
+        issue=_row_cycles(rows, row), units=moved / REQUEST, operands=max(1, pieces),
     )  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def transpose(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
         rows = source.numel / source.last
         return Work(
             "transpose", _requested(source.bytes, row), result.bytes, issue=2 * _row_cycles(rows, row),
-            units=max(1, source.rows), operands=1,
+            units=source.rows, operands=1,
         )  # fmt: skip
     return _shuffled(source, result)
 
@@ -110,7 +110,7 @@ def _shuffled(source: Tensor, result: Tensor) -> Work:
     short = ELEMENT_ROW * source.rows if source.last * source.itemsize < BLOCK else 0.0
     return Work(
         "transpose", source.bytes, result.bytes, vector=vector, issue=BURST_ROW * rows + short / 4,
-        units=max(1, source.bytes // 4096), operands=1,
+        units=source.bytes / 4096, operands=1,
     )  # fmt: skip
 
 
@@ -134,6 +134,6 @@ def broadcast(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     rows = outs[0].rows if outs else 1
     issue = 5.0 * rows if source.numel > 1 else 0.0
     return Work(
-        "broadcast", sum(t.bytes for t in ins), writes, vector=writes / 256, issue=issue, units=max(1, writes // 256),
+        "broadcast", sum(t.bytes for t in ins), writes, vector=writes / 256, issue=issue, units=writes / 256,
         operands=max(1, len(ins)),
     )  # fmt: skip

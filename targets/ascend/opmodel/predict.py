@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isinf
 
 from moec.targets.ascend.opmodel.chip import Chip
 from moec.targets.ascend.opmodel.constants import OP_MODEL_VERSION, Constants, constants
@@ -46,12 +46,19 @@ def floor_us(work: Work, chip: Chip) -> float:
     return max(cube, work.cold / chip.hbm_peak * 1e6, work.moved / chip.l2_peak * 1e6)
 
 
-def default_blocks(work: Work, chip: Chip) -> int:
-    """Cores that a kernel of the vendor's would use where a row does not say."""
-    if work.cube:
-        return chip.aic
-    wanted = ceil(max(work.reads, work.writes) / BLOCK_BYTES)
-    return max(1, min(chip.aiv, wanted, work.units))
+def pieces_of(work: Work, chip: Chip, blocks: int | None) -> tuple[int, float]:
+    """Cores launched, and how many full cores' worth of them are at work: the busiest has whole pieces.
+
+    Where a row does not say how many cores, a vector kernel of the vendor's gives each ``BLOCK_BYTES`` at least.
+    """
+    pieces = work.units
+    if blocks is None:
+        pieces = min(pieces, max(work.reads, work.writes) / BLOCK_BYTES)
+        blocks = max(1, min(chip.aiv, ceil(pieces)))
+    used = min(blocks, chip.aiv)
+    if pieces <= 1 or isinf(pieces):
+        return blocks, 1.0 if pieces <= 1 else float(used)
+    return blocks, pieces / ceil(pieces / used)
 
 
 def predict(work: Work, chip: Chip, blocks: int | None = None, c: Constants | None = None) -> Prediction:
@@ -68,7 +75,7 @@ def hbm_rate(work: Work, chip: Chip, c: Constants) -> float:
 
 
 def _memory_us(
-    work: Work, cold: float, warm: float, chip: Chip, cores: int, rate: float, c: Constants
+    work: Work, cold: float, warm: float, chip: Chip, cores: float, rate: float, c: Constants
 ) -> tuple[float, float]:
     """Microseconds of bytes from HBM and from L2 on ``cores`` cores; each core has a rate, all share the pools."""
     hbm = min(hbm_rate(work, chip, c), cores * chip.core_hbm * chip.mhz)
@@ -77,15 +84,13 @@ def _memory_us(
 
 
 def _vector(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Prediction:
-    cores = max(1, blocks or default_blocks(work, chip))
-    used = max(1, min(cores, chip.aiv, work.units))
+    cores, used = pieces_of(work, chip, blocks)
     warm = max(0.0, work.moved - work.cold)
     missed = warm * cold_share(warm, chip, c)
     hbm, l2 = _memory_us(work, work.cold + missed, warm - missed, chip, used, c.l2_vector, c)
     memory = hbm + l2
-    share = used * ceil(work.units / used) / work.units if work.units < 8 * used else 1.0
-    vector = c.vector_slack * work.vector * share / used / chip.mhz
-    issue = c.issue_slack * work.issue * share / used / chip.mhz
+    vector = c.vector_slack * work.vector / used / chip.mhz
+    issue = c.issue_slack * work.issue / used / chip.mhz
     single = work.single / chip.mhz
     longest = max(memory, vector, issue)
     core = longest + c.exposed_vector * (memory + vector + issue - longest) + single
@@ -98,7 +103,7 @@ def _vector(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Predict
 
 
 def _cube(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Prediction:
-    cores = max(1, blocks or default_blocks(work, chip))
+    cores = max(1, blocks or chip.aic)
     used = min(cores, chip.aic)
     times = [gemm_time(g, chip, used, c) for g in work.gemms]
     cube, load = sum(t.cube for t in times), sum(t.load for t in times)

@@ -42,7 +42,7 @@ def over_rows(kind: str, ins: Sequence[Tensor], outs: Sequence[Tensor], name: st
         reads=sum(t.bytes for t in ins),
         writes=sum(t.bytes for t in outs),
         vector=vector,
-        units=max(1, main.rows),
+        units=main.rows,
         operands=max(1, len(ins)),
     )
 
@@ -54,7 +54,7 @@ def gated(kind: str, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     rows = min((t.rows for t in (*ins, *outs) if t.numel > 1), default=1)
     vector = (PER_ELEMENT[kind] + casts) * half / LANES + PER_ROW.get(kind, 10.0) * rows
     return Work(
-        "gated", sum(t.bytes for t in ins), sum(t.bytes for t in outs), vector=vector, units=max(1, rows),
+        "gated", sum(t.bytes for t in ins), sum(t.bytes for t in outs), vector=vector, units=rows,
         operands=max(1, len(ins)),
     )  # fmt: skip
 
@@ -68,7 +68,7 @@ def rotary(kind: str, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
         vector += (PER_ELEMENT[kind] + casts) * t.rows * max(1.0, t.last / LANES) + PER_ROW[kind] * t.rows
     return Work(
         "rotary", sum(t.bytes for t in ins), sum(t.bytes for t in outs), vector=vector,
-        units=max(1, parts[0].rows), operands=max(1, len(ins)),
+        units=parts[0].rows, operands=max(1, len(ins)),
     )  # fmt: skip
 
 
@@ -89,8 +89,9 @@ def reduce(ins: Sequence[Tensor], outs: Sequence[Tensor], kind: str = "add") -> 
     repeats = source.numel / LANES
     if not inner and length < LANES and kept > 1:
         repeats = kept * ceil(length / LANES)
+    ends = 0.0 if inner else 10.0 * kept / 8
     return Work(
         "reduce", sum(t.bytes for t in ins), sum(t.bytes for t in outs),
-        vector=cycles * wide * repeats + (0.0 if inner else 10.0 * kept / 8), single=MERGE if kept < source.bytes // 4096 else 0.0,
-        units=max(1, source.bytes // 4096), operands=max(1, len(ins)),
+        vector=cycles * wide * repeats + ends, single=MERGE if kept < source.bytes / 4096 else 0.0,
+        units=source.bytes / 4096, operands=max(1, len(ins)),
     )  # fmt: skip

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+UNLIMITED = float("inf")
+"""Pieces of work that can be cut as finely as one likes."""
+
 
 @dataclass(frozen=True)
 class Gemm:
@@ -44,7 +47,7 @@ class Work:
     vector: float = 0.0
     issue: float = 0.0
     single: float = 0.0
-    units: int = 1 << 40
+    units: float = UNLIMITED
     operands: int = 1
     gemms: tuple[Gemm, ...] = field(default=())
     fixpipe: float = 0.0
