@@ -31,7 +31,6 @@ ELSEWHERE = {
         "permute",
         "rms_norm",
         "rope",
-        "segment_sum",
         "swiglu",
         "unpermute",
     ),
@@ -225,6 +224,11 @@ def ranges(name: str, rng: np.random.Generator) -> Iterator[Case]:
     yield Case(name, [start, limit, delta], {"count": T}, skip=(1,))
 
 
+def segments(name: str, rng: np.random.Generator) -> Iterator[Case]:
+    for counts in ([2, 0, 3], [0, 5], [5], [0, 1, 4, 0]):
+        yield Case(name, [distinct(rng, 5, 7), np.array(counts)])
+
+
 Cases = Callable[[str, np.random.Generator], Iterator[Case]]
 CASES: dict[str, Cases] = {
     **{n: elementwise for n, d in OPS.items() if "elementwise" in d.traits and d.grad is not None},
@@ -235,6 +239,7 @@ CASES: dict[str, Cases] = {
     **dict.fromkeys(("reshape", "transpose", "concat", "slice", "pad", "expand", "tile", "trilu"), moved),
     **dict.fromkeys(("gather", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd", "topk"), indexed),
     "range": ranges,
+    "segment_sum": segments,
 }
 
 
