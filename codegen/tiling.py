@@ -30,7 +30,8 @@ class CubeTile:
     Choices beyond: ``k1b`` of K of the second operand in L1 (0: ``k1``), in ``l1_slots`` buffers each; a core takes
     ``block_m`` x ``block_n`` of the output at a time (0: one tile), in ``panel`` rows of blocks before the next rows
     (0: all), along ``diagonal``s, so that cores side by side read different rows of both operands; ``stagger``: each
-    core starts at another place of K; ``unit``: Mmad and Fixpipe hand over by unit flags.
+    core starts at another place of K; ``unit``: Mmad and Fixpipe hand over by unit flags; ``bypass``: operands (a, b)
+    that are read past the L2.
     """
 
     m: int
@@ -46,6 +47,7 @@ class CubeTile:
     diagonal: bool = False
     stagger: bool = False
     unit: bool = False
+    bypass: str = ""
 
     @property
     def depth_b(self) -> int:

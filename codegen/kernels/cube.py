@@ -271,6 +271,9 @@ def matmul_kernel(name: str, caps: Capacities, tile: CubeTile, p: Product, sourc
     b = k.gm("b", p.dtype, (batch, depth, n) if p.b_by_k else (batch, n, depth), "in", "weight")
     c = k.gm("c", p.out, (batch, m, n), "out")
     mem = _memories(k, tile, p.dtype)
+    for operand in (a, b):
+        if operand.name in tile.bypass:
+            k.op("BypassL2", operand[0])
     block_m, block_n = tile.block_m or tile.m, tile.block_n or tile.n
     m_blocks, n_blocks = k.let("mBlocks", ceildiv(m, block_m)), k.let("nBlocks", ceildiv(n, block_n))
     each = k.let("each", m_blocks * n_blocks)

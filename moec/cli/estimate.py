@@ -12,6 +12,7 @@ import typer
 
 from moec.cli.common import print_json
 from moec.cli.estimate_table import estimate_rows
+from moec.cli.estimate_tile import estimate_tile
 from moec.diagnostics import Problem, Refusal, Usage
 from moec.ir.types import DType, TensorType, dtype
 
@@ -41,6 +42,16 @@ def estimate(
         Path | None,
         typer.Option("-o", "--out", metavar="OUT.csv", help="Where the table goes; else stdout.", show_default=False),
     ] = None,
+    tile: Annotated[
+        str | None,
+        typer.Option("--tile", metavar="KEY=VALUE,...", help="Replay a tiling of a matmul.", show_default=False),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace", metavar="OUT.csv", help="With --tile: instructions of the slowest core.", show_default=False
+        ),
+    ] = None,
     chip_as: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,8 +69,13 @@ def estimate(
     predicted_us, low_us, high_us (nine of ten measurements lie between), bound_by, and a reason where there is no
     estimate.
 
+    With [bold]--tile[/bold]: a matmul of sizes M,N,K by the tiling given, base=MxNxK of one Mmad and, where they differ
+    from the defaults, l1=KxK buffers=1|2 l0c=1|2 cores=N split=MxN panel=N order=columns|diagonal stagger=yes unit=yes
+    bypass=a|b|ab b=nk|kn; --trace writes its instructions as CSV.
+
     [bold]Examples[/bold]
 
+      moec estimate matmul --shape 8192,8192,8192 --dtype f16 --tile base=128x256x64,l1=512x256,cores=24,split=2048x1536
       moec estimate matmul --shape 4096x7680,7680x2048 --dtype bf16
       moec estimate softmax --shape 4096x256 --dtype f32 --attr axis=1 --target ascend910b3
       moec estimate --table ops.csv -o estimates.csv --chip-as "my card=ascend910b2"
@@ -73,6 +89,13 @@ def estimate(
         raise Usage("an op and its shapes are missing", todo="moec estimate OP --shape AxB, or --table IN.csv")
     if out is not None or chip_as:
         raise Usage("--out and --chip-as belong to --table", todo="give --table, or leave them out")
+    if tile is not None:
+        estimate_tile(
+            op, [n for text in shapes for s in _shapes(text) for n in s], dtypes, tile, target, trace, as_json
+        )
+        return
+    if trace is not None:
+        raise Usage("--trace belongs to --tile", todo="give --tile, or leave it out")
     _estimate_op(op, shapes, dtypes, attributes or (), target, as_json)
 
 
