@@ -76,6 +76,7 @@ def compile(
     train: str | None = None,
     recompute: str = "",
     swap: str = "",
+    balance: str = "",
     check: bool = False,
     print_after: Sequence[str] = (),
     print: Callable[[str], None] = print,
@@ -87,11 +88,11 @@ def compile(
     ``source`` is a file or a module, which is changed in place. ``set`` gives the sizes of symbols that tiles and
     schedule are chosen for. ``passes`` replaces the default ones. ``train``, the options of the autodiff pass as text
     ("" for none), makes the joint graph of forward and backward; ``recompute`` and ``swap`` are what of its saves the
-    passes of those names take. ``check`` evaluates the layer before and after each pass. ``print_after`` names passes
-    (or ``all``) after which ``print`` gets the IR. Raises Refusal for input
+    passes of those names take, ``balance`` the options of balance-loss. ``check`` evaluates the layer before and after
+    each pass. ``print_after`` names passes (or ``all``) after which ``print`` gets the IR. Raises Refusal for input
     that cannot be taken and CheckFailed where a check fails; then nothing is written.
     """
-    chosen = _chosen(passes, train, recompute, swap)
+    chosen = _chosen(passes, train, recompute, swap, balance)
     _require_passes(print_after, chosen)
     machine = load_target(target) if isinstance(target, str) else target
     final = Path(out) if out is not None else None
@@ -141,10 +142,12 @@ def compile(
     return Compiled(module, program, schedule, document)
 
 
-def _chosen(passes: str | Sequence[Pass] | None, train: str | None, recompute: str, swap: str) -> list[Pass]:
+def _chosen(
+    passes: str | Sequence[Pass] | None, train: str | None, recompute: str, swap: str, balance: str
+) -> list[Pass]:
     """The passes to run; Usage where a training graph is wanted of passes that make none."""
     if passes is None:
-        return default_passes() if train is None else train_passes(train, recompute, swap)
+        return default_passes() if train is None else train_passes(train, recompute, swap, balance)
     chosen = parse_passes(passes) if isinstance(passes, str) else list(passes)
     if train is not None and all(p.name != "autodiff" for p in chosen):
         raise Usage("--train with --passes that do not differentiate", todo="put autodiff among the passes")

@@ -367,11 +367,13 @@ def default_passes() -> list[Pass]:
     return parse_passes(DEFAULT_PIPELINE)
 
 
-def train_passes(options: str = "", recompute: str = "", swap: str = "") -> list[Pass]:
-    """The passes of ``TRAIN_PIPELINE``, autodiff with ``options`` as they stand within its braces. With what to
-    ``recompute`` or ``swap`` (as those passes take it) the layer is taken apart and they run before kernels are formed.
+def train_passes(options: str = "", recompute: str = "", swap: str = "", balance: str = "") -> list[Pass]:
+    """The passes of ``TRAIN_PIPELINE``, autodiff with ``options`` as they stand within its braces, after balance-loss
+    with those of ``balance`` where there are any. With what to ``recompute`` or ``swap`` (as those passes take it) the
+    layer is taken apart and they run before kernels are formed.
     """
-    text = TRAIN_PIPELINE.replace("autodiff", f"autodiff{{{options}}}")
+    first = f"balance-loss{{{balance}}}," if balance else ""
+    text = TRAIN_PIPELINE.replace("autodiff", f"{first}autodiff{{{options}}}")
     chosen = [f"{name}{{what={what}}}" for name, what in (("recompute", recompute), ("swap", swap)) if what]
     if chosen:
         text = text.replace("fuse-residual", ",".join(("inline,canonicalise,cse,dce", *chosen, "fuse-residual")))

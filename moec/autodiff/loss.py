@@ -12,10 +12,13 @@ from moec.ops.tape import Tape
 PREFIX = "d_"
 """What the name of a gradient begins with."""
 
+BALANCE = "balance_loss"
+"""The output that counts as a loss beside whichever others do, unless losses are named."""
+
 
 def losses(graph: Graph, names: Sequence[str], varied: Mapping[Value, DType]) -> dict[str, Value]:
     """The outputs to differentiate, by name: those named; else the only scalar that varies; else, where there is no
-    scalar, every output that varies.
+    scalar, every output that varies. A balance loss comes beside the unnamed ones.
 
     Refusal for unknown names, for several scalars of which none is named, and where nothing varies.
     """
@@ -31,6 +34,7 @@ def losses(graph: Graph, names: Sequence[str], varied: Mapping[Value, DType]) ->
     if names:
         return {n: outputs[n] for n in dict.fromkeys(names)}
     candidates = {n: v for n, v in outputs.items() if v in varied}
+    beside = {BALANCE: candidates.pop(BALANCE)} if BALANCE in candidates and len(candidates) > 1 else {}
     scalars = {n: v for n, v in candidates.items() if is_scalar(v)}
     if len(scalars) > 1:
         listed = ", ".join(scalars)
@@ -39,7 +43,7 @@ def losses(graph: Graph, names: Sequence[str], varied: Mapping[Value, DType]) ->
         )
     if not candidates:
         raise Refusal("no output varies with what is differentiated for", todo="name inputs or weights: --wrt")
-    return scalars or candidates
+    return {**(scalars or candidates), **beside}
 
 
 def _unknown(name: str, outputs: Mapping[str, Value]) -> Problem:

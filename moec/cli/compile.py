@@ -78,6 +78,16 @@ def compile(
             show_default=False,
         ),
     ] = None,
+    balance: Annotated[
+        str | None,
+        typer.Option(
+            "--balance",
+            metavar="kind=K,coefficient=C",
+            help="With --train: a balance loss of every router; kinds: micro_batch, ep_group, dp_group, cv_squared "
+            "(`moec passes balance-loss` says more).",
+            show_default=False,
+        ),
+    ] = None,
     check: Annotated[
         bool,
         typer.Option(
@@ -108,6 +118,7 @@ def compile(
       moec compile model.onnx -o build/model --print-after recover-moe
       moec compile layer.moe -o build/layer --train --weight-grads f32
       moec compile layer.moe -o build/layer --train --recompute act,norm --swap permute
+      moec compile layer.moe -o build/layer --train --balance kind=micro_batch,coefficient=0.001
       moec compile config.json -o build/layers --set batch=1,seq=8192     (the decoder layers of a Hugging Face model)
     """
     from moec import driver
@@ -115,7 +126,9 @@ def compile(
     from moec.sizes import parse_sizes
 
     sizes = parse_sizes(settings or ())
-    _require_train(train, passes, {"--recompute": recompute, "--swap": swap})
+    _require_train(train, passes, {"--recompute": recompute, "--swap": swap, "--balance": balance})
+    if balance is not None and loss is not None:
+        loss += "+balance_loss"
     compiled = driver.compile(
         file,
         out,
@@ -125,6 +138,7 @@ def compile(
         train=_options(train, {"loss": loss, "wrt": wrt, "loss_scale": loss_scale, "weight_grads": weight_grads}),
         recompute=(recompute or "").replace(",", "+"),
         swap=(swap or "").replace(",", "+"),
+        balance=balance or "",
         check=check,
         print_after=print_after or (),
         print=typer.echo,
@@ -137,7 +151,9 @@ def _require_train(train: bool, passes: str | None, given: Mapping[str, str | No
     """Usage for what needs the training pipeline and does not get it."""
     named = [name for name, value in given.items() if value is not None]
     if named and (not train or passes is not None):
-        todo = "add --train" if not train else f"put {', '.join(n[2:] + '{what=...}' for n in named)} among the passes"
+        inside = {"--balance": "balance-loss{kind=...}"}
+        listed = ", ".join(inside.get(n, n[2:] + "{what=...}") for n in named)
+        todo = "add --train" if not train else f"put {listed} among the passes"
         raise Usage(f"{', '.join(named)} {'without --train' if not train else 'with --passes'}", todo=todo)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command import moec
 from op_gradients import check_gradients, differences, feeds_of, gradient_module
 
 from moec.autodiff import Options, differentiate
@@ -18,7 +19,7 @@ from moec.ir.types import BF16
 from moec.ops import OPS
 from moec.ops.verify import verify
 from moec.passes.balance_loss import BalanceLosses
-from moec.passes.base import Context
+from moec.passes.base import Context, PassManager, train_passes
 
 Array = np.ndarray
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -255,3 +256,33 @@ def test_written_in_the_language() -> None:
         share = np.exp(logits[rank]) / np.exp(logits[rank]).sum(1, keepdims=True)
         wanted = 0.001 * np.var(share.mean(0)) * logits[rank].shape[1] ** 2
         np.testing.assert_allclose(got[f"rank{rank}.cv_squared"], wanted, rtol=1e-12)
+
+
+def test_it_counts_beside_the_layers_own_outputs_unless_losses_are_named() -> None:
+    """As an option of training: the gradient of y comes in, the balance loss is one of its own."""
+    made = layer()
+    PassManager(train_passes(balance="kind=micro_batch,coefficient=0.5")).run(made, Context())
+    assert [v.name for v in made.main.inputs] == ["x", "d_y"]
+    rng = np.random.default_rng(1)
+    weights, x, dy = weights_of(made, rng), rng.standard_normal((5, 4)), rng.standard_normal((5, 4))
+    got = run(made, {"x": x, "d_y": dy}, weights, fp64=True)
+    named = layer()
+    BalanceLosses(coefficient=0.5).run(named, Context())
+    differentiate(named, Options(loss=("y", "balance_loss")))
+    expected = run(named, {"x": x, "d_y": dy}, weights, fp64=True)
+    assert got.keys() == expected.keys()
+    for name, wanted in expected.items():
+        np.testing.assert_allclose(got[name], wanted, rtol=1e-10, atol=1e-12, err_msg=name)
+    alone = layer()
+    BalanceLosses().run(alone, Context())
+    differentiate(alone, Options(loss=("y",)))
+    assert not [n for n in alone.main if n.op == "seed"]
+
+
+def test_the_option_belongs_to_training(tmp_path: Path) -> None:
+    done = moec("compile", EXAMPLES / "tiny_moe.moe", "-o", tmp_path / "out", "--balance", "kind=micro_batch")
+    assert done.returncode == 2 and "--balance without --train" in done.stderr
+    given = ("--train", "--balance", "kind=expert")
+    done = moec("compile", EXAMPLES / "tiny_moe.moe", "-o", tmp_path / "out", *given)
+    assert done.returncode == 1 and "none of micro_batch, ep_group, dp_group, cv_squared" in done.stderr
+    assert not (tmp_path / "out").exists()
