@@ -37,7 +37,7 @@ def time_of_schedule(schedule: Schedule, target: Target) -> HostTime:
         Task(k.kernel, "kernel", k.nodes[0] if k.nodes else "", launch, k.us, "compute", after=(i - 1,) if i else ())
         for i, k in enumerate(schedule.kernels)
     ]
-    return steady(tasks, Machine(), (len(tasks) - 1,) if tasks else ())
+    return steady(tasks, Machine(), {"": (len(tasks) - 1,) if tasks else ()})
 
 
 def times(

@@ -29,6 +29,8 @@ from moec.timeline.model import Machine
 
 STEP_OP_US = 2.0
 STEP_ELEMENT_US = 0.001
+NODE_RANKS = 8
+"""Ranks whose exchanges stay within a node of an Atlas A2 server; a group that spans more has the network to itself."""
 QUEUE_DEPTH = 1024
 """Assumed: tasks that a stream of the runtime holds."""
 
@@ -112,6 +114,10 @@ class TargetPrices:
             return 0
         v = node.operand(0)
         return self._elements(v) * v.type.dtype.bits // 8
+
+    def link(self, node: Node) -> str:
+        group = node.attrs["group"].at(self.sizes)
+        return "within a node" if group.size * group.stride <= NODE_RANKS else "between nodes"
 
     def _elements(self, value: Value) -> int:
         if value.type.shape is None:

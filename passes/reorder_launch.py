@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moec.ir.graph import Graph, Module, Node, merged_origin
+from moec.ir.graph import Module, Node, merged_origin
 from moec.ops.places import has_host
 from moec.ops.registry import OPS
 from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.launch_order import must_follow, rearrange
 from moec.passes.node_price import TargetPrices
 from moec.passes.reorder_launch_list import Cost, best_window, list_schedule
-from moec.timeline.build import is_free, tasks_of
+from moec.timeline.build import is_free, stream_of, tasks_of
 from moec.timeline.idle import steady
 
 MOST_NODES = 4000
-MOST_WINDOW = 8
+MOST_WINDOW = 6
 
 
 @register_pass
@@ -30,7 +30,7 @@ class ReorderLaunch(Pass):
     """Reorder the launches of a layer with collectives or reads so that less of them is exposed: list scheduling on the
     two-timeline model, and with ``window`` the best order of each window of so many launches.
 
-    Each window of up to 8 launches is then put into its best order, all legal ones tried.
+    A window has at most 6 launches; all its legal orders are tried.
     """
 
     name = "reorder-launch"
@@ -94,22 +94,18 @@ class Timed:
 
     def costs(self, nodes: Sequence[Node]) -> dict[Node, Cost]:
         """What each node takes."""
-        return {n: self._cost(n) for n in nodes}
-
-    def _cost(self, node: Node) -> Cost:
-        p = self.prices
-        if is_free(node) or node.op == "call":
-            return Cost()
-        if node.op == "host":
-            return Cost(p.step(node))
-        if node.op == "read_wait":
-            return Cost(p.issue(node), waits=True)
-        stream = "copy" if node.op in ("read_start", "to_device") else "compute"
-        if "collective" in OPS[node.op].traits:
-            stream = "communication"
-        return Cost(p.issue(node), p.device(node), stream, node.op == "to_host")
+        return {n: cost_of(n, self.prices) for n in nodes}
 
 
-def timed_order(graph: Graph) -> list[str]:
-    """The ops of a function that are launched or done by the host, in order."""
-    return [n.op for n in graph if not is_free(n)]
+def cost_of(node: Node, prices: TargetPrices) -> Cost:
+    """What a node takes of host and device."""
+    if is_free(node) or node.op == "call":
+        return Cost()
+    if node.op == "host":
+        return Cost(prices.step(node))
+    if node.op == "read_wait":
+        return Cost(prices.issue(node), waits=True)
+    stream = "copy" if node.op in ("read_start", "to_device") else "compute"
+    if "collective" in OPS[node.op].traits:
+        stream = stream_of(node)
+    return Cost(prices.issue(node), prices.device(node), stream, node.op == "to_host")

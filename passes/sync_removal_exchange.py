@@ -14,18 +14,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import numpy as np
-
-from moec.ir.data import ArrayData
 from moec.ir.graph import Graph, Module, Value, merged_origin
-from moec.ir.symbol import Dim, bounds, ceildiv, sym
-from moec.ir.types import F32, I32, I64
-from moec.ops.build import Builder
-from moec.ops.registry import OPS
+from moec.ir.symbol import Dim, ceildiv
+from moec.ir.types import I32
 from moec.passes.base import Result
-from moec.passes.launch_order import names_in
 from moec.passes.sync_removal_dispatch import Dispatcher, find
-from moec.passes.sync_removal_reads import sweep
+from moec.passes.sync_removal_rebuild import Rebuilt, drop_dead
 from moec.rewrite.term import NoMatch
 
 NAME = "sync-removal"
@@ -42,109 +36,28 @@ def exchange_otherwise(module: Module, graph: Graph, how: str, factor: float, re
             result.miss(NAME, f"no dispatcher that counts={how} knows: {reason}", [out], graph)
             continue
         made = [found.out, found.home, found.permute, found.unpermute]
-        build = _Exchange(module, graph, found, Fraction(factor).limit_denominator(1000))
+        build = Exchange(module, graph, found, Fraction(factor).limit_denominator(1000))
         y = build.all_gather() if how == "all-gather" else build.capacity()
         y.name = found.unpermute.result.name
         found.unpermute.result.replace_with(y)
         result.apply(f"dispatcher by {how}", merged_origin(made, NAME), graph)
-        _drop_dead(module, graph)
+        drop_dead(module, graph)
 
 
-def _drop_dead(module: Module, graph: Graph) -> None:
-    """Take out collectives and sizes that nothing needs any more: they are dead on every rank alike."""
-    changed = True
-    while changed:
-        changed = False
-        sweep(module, graph)
-        named = _named(module)
-        for node in reversed(graph):
-            dead = not any(v.uses for v in node.results)
-            if node.op == "bind_size" and named.get(str(node.attrs["value"]), 0) <= 1:
-                module.symbols.pop(str(node.attrs["value"]), None)
-            elif not (dead and "collective" in OPS[node.op].traits):
-                continue
-            if dead:
-                graph.erase(node)
-                changed = True
-
-
-def _f32(b: Builder, value: Value) -> Value:
-    made: Value = value if value.type.dtype is F32 else b.cast(value, to=F32)
-    return made
-
-
-def _named(module: Module) -> dict[str, int]:
-    """How many nodes name each symbol in attributes or results."""
-    found: dict[str, int] = {}
-    for graph in module.functions.values():
-        for node in graph:
-            for s in dict.fromkeys(names_in(node, module)):
-                found[s] = found.get(s, 0) + 1
-    return found
-
-
-class _Exchange:
-    """Builds the other dispatchers in front of the old one's sum."""
+class Exchange(Rebuilt):
+    """Builds a dispatcher without lists."""
 
     def __init__(self, module: Module, graph: Graph, found: Dispatcher, factor: Fraction):
-        self.module, self.found, self.factor = module, found, factor
-        origin = merged_origin([found.out, found.home], NAME)
-        self.b = Builder(graph, found.unpermute, origin)
-        self.x, self.experts = found.permute.operand(0), found.permute.operand(1)
-        self.weights = found.unpermute.operand(2)
-        self.tokens, self.chosen = self.experts.type.dims
-        self.slots = self.tokens * self.chosen
-        self.hidden = self.x.type.dims[1]
-        self.group, self.ranks, self.local = found.group, found.group.size, found.local
-
-    def number(self, value: Dim, like: Value) -> Value:
-        """A scalar of ``like``'s dtype."""
-        made: Value
-        if isinstance(value, int):
-            made = self.b.constant(value=ArrayData(np.array(value, like.type.dtype.carrier)))
-            return made
-        made = self.b.dims(values=(value,), scalar=True)
-        return made if like.type.dtype is I64 else self.b.cast(made, to=like.type.dtype)
-
-    def chosen_of(self, where: Value, indices: Value, otherwise: Value) -> Value:
-        """``indices`` where ``where`` holds, else the number ``otherwise``. By arithmetic: the device's select takes no
-        integers.
-        """
-        b = self.b
-        taken = b.mul(b.sub(indices, otherwise), b.cast(where, to=I32))
-        made: Value = b.add(taken, otherwise)
-        return made
+        super().__init__(module, graph, found, NAME)
+        self.factor = factor
 
     def rank(self) -> Value:
         made: Value = self.b.cast(self.b.group_rank(group=self.group), to=I32)
         return made
 
-    def size(self, count: Value, at_most: Dim, base: str = "arrived") -> Dim:
-        """A size that the device knows to be ``count``, under a name like ``base``."""
-        name, number = base, 0
-        while name in self.module.symbols:
-            number += 1
-            name = f"{base}{number}"
-        self.module.symbols[name] = 0, bounds(at_most, self.module.symbols)[1]
-        self.b.device_size(count, value=sym(name), at_most=at_most)
-        return sym(name)
-
     def scaled(self, dim: Dim) -> Dim:
         """ceil(factor * dim)."""
         return ceildiv(dim * self.factor.numerator, self.factor.denominator)
-
-    def experts_of(self, rows: Value, counts: Value) -> Value:
-        """The old dispatcher's expert steps on other rows."""
-        made: dict[Value, Value] = {self.found.sort.result: rows, self.found.groups: counts}
-        last = rows
-        for node in self.found.experts_nodes:
-            operands = [None if v is None else made.get(v, v) for v in node.operands]
-            if node.op == "fused":
-                (last,) = self.b.call(self.module, node.attrs["fn"], *operands, op="fused")
-            else:
-                last = self.b.node(node.op, *operands, **node.attrs).results[0]
-            made[node.results[0]] = last
-        return last
 
     def all_gather(self) -> Value:
         b = self.b
@@ -153,7 +66,7 @@ class _Exchange:
         weights = b.all_gather(self.weights, group=self.group, axis=0)
         first = b.mul(self.rank(), self.number(self.local, experts))
         here = b.sub(experts, first)
-        mine = self._within(here)
+        mine = self.within(here, self.local)
         slot = self.chosen_of(mine, here, self.number(self.local, experts))
         flat = b.reshape(slot, shape=(self.ranks * self.slots,))
         counts = b.slice(b.histogram(flat, bins=self.local + 1), axis=0, start=0, stop=self.local, step=1)
@@ -163,27 +76,8 @@ class _Exchange:
         order = b.argsort(flat, axis=0, descending=False)
         taken = b.slice(order, axis=0, start=0, stop=arrived, step=1)
         rows = b.gather(everything, b.div(taken, self.number(self.chosen, taken)), axis=0)
-        y = self._summed(self.experts_of(rows, counts), taken, mine, weights)
+        y = self.summed(self.experts_of(rows, counts), taken, mine, weights)
         made: Value = b.reduce_scatter(y, group=self.group, axis=0, reduction="sum")
-        return made
-
-    def _within(self, here: Value) -> Value:
-        """Whether a slot's expert, counted from this rank's first, is one of this rank's."""
-        low = self.b.ge(here, self.number(0, here))
-        made: Value = self.b.node("and", low, self.b.lt(here, self.number(self.local, here))).result
-        return made
-
-    def _summed(self, rows: Value, taken: Value, mine: Value, weights: Value) -> Value:
-        """What this rank's rows, the slots ``taken`` in order of expert, add to each token: weighted and summed in f32,
-        in the order of the slots, and rounded once.
-        """
-        b = self.b
-        all_weights = b.reshape(weights, shape=(self.ranks * self.slots,))
-        weight = b.reshape(b.gather(all_weights, taken, axis=0), shape=(taken.type.dims[0], 1))
-        product = b.mul(_f32(b, rows), _f32(b, weight))
-        by_token = b.gather(product, b.argsort(taken, axis=0, descending=False), axis=0)
-        each = b.reduce_sum(b.cast(mine, to=I32), axes=(1,), keepdims=False)
-        made: Value = b.segment_sum(by_token, each, to=rows.type.dtype)
         return made
 
     def capacity(self) -> Value:

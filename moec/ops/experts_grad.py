@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from moec.ir.graph import Node, Value
 from moec.ir.symbol import Shape
 from moec.ir.types import F32, DType
 from moec.ops.elementwise import erf, sigmoid
@@ -14,7 +15,7 @@ from moec.ops.experts import ACTIVATION, CHOICES, activate, gate_and_up, groups_
 from moec.ops.registry import Types, op
 from moec.ops.routing import check_choices
 from moec.ops.shapes import known
-from moec.ops.tape import no_grad
+from moec.ops.tape import Gradients, Tape, no_grad
 
 Array = np.ndarray
 SECOND = no_grad("second derivatives are not offered")
@@ -127,7 +128,16 @@ class SegmentSum:
     dtype = _to_or(0)
     cost = "vector"
     host_operands = ("counts",)
-    grad = SECOND
+
+    @staticmethod
+    def grad(t: Tape, node: Node, *dys: Value | None) -> Gradients:
+        """Each row gets its expert's: the number of experts whose rows end at or before it."""
+        (dy,) = dys
+        assert dy is not None
+        ends = t.cumsum(node.operand(1), axis=0, exclusive=False, reverse=False)
+        marks = t.histogram(ends, bins=node.operand(0).type.dims[0])
+        expert = t.cumsum(marks, axis=0, exclusive=False, reverse=False)
+        return t.gather(t.narrow(dy, 0), expert, axis=0), None
 
     @staticmethod
     def ref(x: Array, counts: Array, *, to: DType | None = None) -> Array:

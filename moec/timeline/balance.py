@@ -1,8 +1,8 @@
 """Sizes that data decides, under a balanced load: every expert gets an equal share of the token-slots.
 
 Counts are small integers that a few ops add up, exchange and compare. They are evaluated here on numbers: ``gating``
-gives slot s to expert s modulo E, every rank has the same, and whatever follows from them is computed by the ops' own
-references. What the numbers do not tell keeps its upper bound.
+deals shuffled experts to the tokens, all of them before any again, every rank has the same, and whatever follows from
+them is computed by the ops' own references. What the numbers do not tell keeps its upper bound.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _evaluated(node: Node, operands: list[Array | None], env: Env) -> list[Array
         group = attrs["group"]
         assert isinstance(group, Group) and isinstance(group.size, int)
         if node.op == "all_to_all_v":
-            return [None]
+            return [_sent_to_first(operands, group.size)]
         raw: Any = definition.ref(*[[a] * group.size for a in operands], **attrs)[0]
     elif "ranked" in definition.traits:
         raw = definition.ref(*operands, **attrs, rank=0)
@@ -89,13 +89,21 @@ def _evaluated(node: Node, operands: list[Array | None], env: Env) -> list[Array
     return [np.asarray(a).astype(v.type.dtype.carrier) for v, a in zip(node.results, found, strict=True)]
 
 
+def _sent_to_first(operands: list[Array | None], ranks: int) -> Array | None:
+    """What the first of ranks that all send the same gets: the same rows from each."""
+    x, send = operands[:2]
+    return None if x is None or send is None else np.concatenate([x[: int(send[0])]] * ranks)
+
+
 def _choices(node: Node, env: Env) -> list[Array | None]:
     """Experts [T, K] and counts [E] of a balanced load."""
     (tokens, top_k), (experts,) = node.results[1].type.dims, node.results[2].type.dims
     if any(s not in env for d in (tokens, experts) for s in symbols_of(d)):
         return [None, None]
     shape, among = (evaluate(tokens, env), evaluate(top_k, env)), evaluate(experts, env)
-    chosen = (np.arange(shape[0] * shape[1]) % among).astype(np.int32)
+    rng = np.random.default_rng(0)
+    deals = [rng.permutation(among) for _ in range(-(-shape[0] * shape[1] // max(1, among)))]
+    chosen = np.concatenate([*deals, np.zeros(0)])[: shape[0] * shape[1]].astype(np.int32)
     counts = np.bincount(chosen, minlength=among).astype(np.int32)
     return [chosen.reshape(shape), counts]
 

@@ -1,20 +1,21 @@
 """The tasks of a module: what the host issues, does and waits for, in the order of the layer IR.
 
 Calls are taken apart on the way. Views, weights, constants and sizes are no tasks; a host step is one. ``nonzero`` says
-how large its result is only once it has run, so the host reads that number before it goes on. Collectives stand in the
-stream ``communication``; asynchronous reads in ``copy``; all else, blocking reads included, in ``compute``, since a
+how large its result is only once it has run, so the host reads that number before it goes on. The collectives of each
+group have a stream; asynchronous reads stand in ``copy``; all else, blocking reads included, in ``compute``, since a
 framework's read is queued behind the work of its stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from moec.ir.graph import Graph, Module, Node, Value
+from moec.ir.group import Group
 from moec.ops.registry import OPS
-from moec.timeline.model import Task
+from moec.timeline.model import Outputs, Task
 
 
 class Prices(Protocol):
@@ -36,6 +37,10 @@ class Prices(Protocol):
         """Bytes that a collective or copy moves; 0 for others."""
         ...
 
+    def link(self, node: Node) -> str:
+        """What a collective has to itself while it runs."""
+        ...
+
 
 FREE = ("constant", "weight", "dims", "save", "bind_size", "device_size", "group_rank")
 """Ops that are no task of their own, besides views: known when compiled, or read by the kernel that uses them."""
@@ -46,12 +51,16 @@ class _Builder:
     module: Module
     prices: Prices
     tasks: list[Task]
+    nodes: list[Node] = field(default_factory=list)
+    at: Node | None = None
 
     def function(self, graph: Graph, made: dict[Value, tuple[int, ...]]) -> list[tuple[int, ...]]:
         """Add the tasks of a function; ``made`` holds the device tasks behind each of its operands."""
         for node in graph:
             operands = [v for v in node.operands if v is not None]
             behind = _merged(made.get(v, ()) for v in operands)
+            if graph is self.module.main:
+                self.at = node
             if node.op == "call":
                 callee = self.module.functions[node.attrs["fn"]]
                 given = {p: made.get(v, ()) for p, v in zip(callee.inputs, operands, strict=True)}
@@ -82,7 +91,7 @@ class _Builder:
             kind = "read" if node.op == "read_start" else "copy"
             return (self.device(node, kind, "copy", behind, link="pcie"),)
         if "collective" in OPS[node.op].traits:
-            return (self.device(node, "collective", "communication", behind, link="network"),)
+            return (self.device(node, "collective", stream_of(node), behind, link=self.prices.link(node)),)
         own = self.device(node, "kernel", "compute", behind)
         if node.op == "nonzero":
             self.add(Task("nonzero's count", "read", where, 0.0, 0.0, "compute", after=(own,), blocks=True))
@@ -93,11 +102,16 @@ class _Builder:
     ) -> int:
         label = str(node.attrs["fn"]) if node.op == "fused" else node.op
         issue, took = self.prices.issue(node), self.prices.device(node)
-        moved = self.prices.moved(node)
-        return self.add(Task(label, kind, _where(node), issue, took, stream, link, behind, blocks=blocks, bytes=moved))
+        moved, group = self.prices.moved(node), node.attrs.get("group")
+        name = group.name if isinstance(group, Group) else ""
+        return self.add(
+            Task(label, kind, _where(node), issue, took, stream, link, behind, blocks=blocks, bytes=moved, group=name)
+        )
 
     def add(self, task: Task) -> int:
+        assert self.at is not None
         self.tasks.append(task)
+        self.nodes.append(self.at)
         return len(self.tasks) - 1
 
 
@@ -109,17 +123,32 @@ def is_free(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class Program:
-    """The tasks of ``main`` in the order in which the host comes to them; ``outputs`` are those of its first output."""
+    """The tasks of ``main`` in the order in which the host comes to them, and the node of each; ``ends``: the tasks
+    behind each output, in order.
+    """
 
     tasks: tuple[Task, ...]
-    outputs: tuple[int, ...]
+    nodes: tuple[Node, ...]
+    ends: tuple[tuple[int, ...], ...]
+
+    @property
+    def outputs(self) -> Outputs:
+        """What the next layer reads: the first output."""
+        return {"": self.ends[0] if self.ends else ()}
+
+
+def stream_of(node: Node) -> str:
+    """The stream of a collective: one for each group of ranks."""
+    group = node.attrs["group"]
+    assert isinstance(group, Group)
+    return f"communication {group.name}"
 
 
 def tasks_of(module: Module, prices: Prices) -> Program:
     """The tasks of a module."""
     builder = _Builder(module, prices, [])
-    behind = builder.function(module.main, {})
-    return Program(tuple(builder.tasks), behind[0] if behind else ())
+    ends = builder.function(module.main, {})
+    return Program(tuple(builder.tasks), tuple(builder.nodes), tuple(ends))
 
 
 def _merged(groups: Iterable[tuple[int, ...]]) -> tuple[int, ...]:

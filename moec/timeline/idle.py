@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from moec.timeline.model import Machine, Placed, Task, repeated, simulate
+from moec.timeline.model import Machine, Outputs, Placed, Task, repeated, simulate
 
 TYPES = ("sync", "dispatch", "dependency")
 WORK = ("kernel", "collective", "copy")
@@ -86,25 +86,35 @@ class HostTime:
     @property
     def exposed_us(self) -> float:
         """Communication while nothing computes."""
+        return self.exposed_in()
+
+    def exposed_in(self, groups: str = "") -> float:
+        """Communication over groups whose names begin with ``groups`` while nothing computes."""
         window = (self.begin, self.end)
-        both = _union(self.placed, ("compute", "communication"), window)
-        return _length(both) - _length(_union(self.placed, ("compute",), window))
+        compute = [p for p in self.placed if p.task.kind == "kernel"]
+        sent = [p for p in self.placed if p.task.kind == "collective" and p.task.group.startswith(groups)]
+        return _length(_union([*compute, *sent], window)) - _length(_union(compute, window))
+
+    def communication_in(self, groups: str = "") -> float:
+        """Microseconds of communication over groups whose names begin with ``groups``."""
+        sent = [p for p in self.placed if p.task.kind == "collective" and p.task.group.startswith(groups)]
+        return _length(_union(sent, (self.begin, self.end)))
 
     @property
     def communication_us(self) -> float:
-        return _length(_union(self.placed, ("communication",), (self.begin, self.end)))
+        return self.communication_in()
 
 
 Interval = tuple[float, float]
 
 
-def steady(tasks: Sequence[Task], machine: Machine, outputs: Sequence[int] = (), turns: int = 4) -> HostTime:
+def steady(tasks: Sequence[Task], machine: Machine, outputs: Outputs | None = None, turns: int = 4) -> HostTime:
     """The program in a row of its like, as layers follow one another: the window of the last of ``turns`` turns.
 
     The window runs from the end of the last device work of the turn before to that of the last turn, so that what one
     turn leaves to the next (a host that is ahead, or behind) is counted. The next turn reads the tasks ``outputs``.
     """
-    placed = simulate(repeated(tasks, turns, outputs), machine)
+    placed = simulate(repeated(tasks, turns, outputs or {}), machine)
     size = len(tasks)
     ends = [max((p.end for p in placed[: size * k] if _works(p)), default=0.0) for k in range(turns + 1)]
     return measured(placed, ends[turns - 1], ends[turns], size * (turns - 1), machine.latency_us)
@@ -135,10 +145,10 @@ def _works(p: Placed) -> bool:
     return bool(p.task.stream) and p.task.kind in WORK and p.end > p.start
 
 
-def _union(placed: Sequence[Placed], streams: Sequence[str], window: Interval) -> list[Interval]:
-    """The times in which any of ``streams`` works, as disjoint intervals within the window."""
+def _union(placed: Sequence[Placed], window: Interval) -> list[Interval]:
+    """The times in which any of these works, as disjoint intervals within the window."""
     found: list[Interval] = []
-    for start, end in sorted((p.start, p.end) for p in placed if _works(p) and p.task.stream in streams):
+    for start, end in sorted((p.start, p.end) for p in placed if _works(p)):
         start, end = max(start, window[0]), min(end, window[1])
         if end <= start:
             continue
@@ -154,8 +164,7 @@ def _length(intervals: Sequence[Interval]) -> float:
 
 
 def _idle(placed: Sequence[Placed], begin: float, end: float, latency: float) -> list[Idle]:
-    streams = sorted({p.task.stream for p in placed if p.task.stream})
-    busy = _union(placed, streams, (begin, end))
+    busy = _union(placed, (begin, end))
     gaps, at = [], begin
     for a, b in busy:
         if a - at > LEAST:

@@ -9,10 +9,9 @@ host until the copy that it names is done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-STREAMS = ("compute", "communication", "copy")
 KINDS = ("kernel", "collective", "copy", "read", "wait", "step")
 
 
@@ -22,7 +21,8 @@ class Task:
 
     ``after``: tasks whose device work it reads (by number). ``needs``: tasks of other host threads that must be over.
     ``awaits``: for a wait, the task whose copy it waits for. ``blocks``: the host waits for its own device work (a read
-    by one call). ``where`` is the source line. Times in microseconds.
+    by one call). ``link`` is what a transfer has to itself. ``where`` is the source line; ``group`` the ranks that a
+    collective runs over; ``lane`` one of several independent programs that share the machine. Times in microseconds.
     """
 
     label: str
@@ -38,6 +38,8 @@ class Task:
     blocks: bool = False
     thread: int = 0
     bytes: int = 0
+    group: str = ""
+    lane: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,16 +125,20 @@ def _issue(
     return Placed(task, begin, issued + waited, waited, queued, start, end)
 
 
-def repeated(tasks: Sequence[Task], times: int, outputs: Sequence[int] = ()) -> list[Task]:
+Outputs = Mapping[str, Sequence[int]]
+"""By lane: the tasks (by number) that the next turn of the lane reads."""
+
+
+def repeated(tasks: Sequence[Task], times: int, outputs: Outputs) -> list[Task]:
     """The same program several times, one after the other, as the layers of a model run. What reads nothing in one turn
-    reads ``outputs`` (task numbers) of the turn before.
+    reads its lane's ``outputs`` of the turn before.
     """
     found: list[Task] = []
     for turn in range(times):
         base = turn * len(tasks)
-        before = tuple(i + base - len(tasks) for i in outputs) if turn else ()
+        before = {lane: tuple(i + base - len(tasks) for i in ends) for lane, ends in outputs.items() if turn}
         for t in tasks:
-            after = tuple(i + base for i in t.after) if t.after or not t.stream else before
+            after = tuple(i + base for i in t.after) if t.after or not t.stream else before.get(t.lane, ())
             needs = tuple(i + base for i in t.needs)
             awaits = None if t.awaits is None else t.awaits + base
             found.append(replace(t, after=after, needs=needs, awaits=awaits))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moec.timeline.idle import TYPES, HostTime
-from moec.timeline.model import STREAMS, Placed
+from moec.timeline.model import Placed
 
 MOST_INTERVALS = 20
 """Idle intervals that are listed, the longest first."""
@@ -53,7 +53,7 @@ def host_events(time: HostTime) -> list[dict[str, Any]]:
     """Chrome trace events of the window: a track for each host thread, the launch queue, and each stream."""
     shown = [p for p in time.placed if p.host_end > time.begin or p.end > time.begin]
     threads = sorted({p.task.thread for p in shown})
-    streams = [s for s in STREAMS if any(p.task.stream == s for p in shown)]
+    streams = sorted({p.task.stream for p in shown if p.task.stream}, key=lambda s: (s != "compute", s))
     origin = min([time.begin, *(p.host_start for p in shown)])
     names = [*(f"host thread {t}" for t in threads), "launch queue", *(f"stream {s}" for s in streams), "free time"]
     events = [_meta("process_name", 0, "host and device")]
