@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from moec.diagnostics import Refusal
 from moec.ir.graph import Module, Node, Value
@@ -216,11 +217,37 @@ def _estimate(node: Node, context: Context) -> KernelTime | None:
         return None
     fixed = [None if t is None else _fixed(t, context) for t in types]
     attrs = {k: _fixed_attr(v, context) for k, v in node.attrs.items()}
+    op, attrs = _asked_as(node.op, fixed, attrs)
+    key = (op, *fixed, *((k, str(v)) for k, v in attrs.items()))
+    known = _known_of(context.target)
+    if key not in known:
+        try:
+            known[key] = context.target.estimate(op, fixed, attrs, {})
+        except Refusal:
+            known[key] = None
+    return known[key]
+
+
+_KNOWN: WeakKeyDictionary[Any, dict[Any, KernelTime | None]] = WeakKeyDictionary()
+"""What each target has said already."""
+
+
+def _known_of(target: Any) -> dict[Any, KernelTime | None]:
     try:
-        found: KernelTime = context.target.estimate(node.op, fixed, attrs, context.tune)
-    except Refusal:
-        return None
-    return found
+        return _KNOWN.setdefault(target, {})
+    except TypeError:  # a target that compares by value is asked again each time
+        return {}
+
+
+def _asked_as(op: str, types: Sequence[TensorType | None], attrs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The op and attributes that the target is asked for: an expansion is asked for as the tile that it is, which
+    targets answer by its bytes, where a kernel that repeats rows may take seconds to simulate.
+    """
+    first = types[0] if types else None
+    if op != "expand" or first is None or first.rank != len(attrs["shape"]):
+        return op, attrs
+    pairs = zip(attrs["shape"], first.dims, strict=True)
+    return "tile", {"repeats": tuple(wide // own if own else 1 for wide, own in pairs)}
 
 
 def _fixed(type_: TensorType, context: Context) -> TensorType:

@@ -100,22 +100,22 @@ func main(%x: f32[4, 8], %s: f32[8]) -> (y: f32[8, 8]) {
 
 
 def test_a_rewrite_that_is_slower_is_a_near_miss_with_both_prices() -> None:
-    """expand 0.75 and gather 1 become gather 1 and div 1 us."""
-    module, result = apply(REPEATED, "permute-fusion", Context(Priced({"expand": 0.75})))
+    """An expansion (asked for as a tile) of 0.75 and gather 1 become gather 1 and div 1 us."""
+    module, result = apply(REPEATED, "permute-fusion", Context(Priced({"tile": 0.75})))
     assert not result.applied and "div" not in {n.op for n in module.main}
     (miss,) = result.near_misses
     assert miss.rule == "gather-of-repeat"
     assert miss.reason == "on toy it would take 2.0 us, and takes 1.8 us as it is"
 
 
-@pytest.mark.parametrize("us", [{"expand": 1.25}, {"expand": 0.25, "gather": float("inf")}])
+@pytest.mark.parametrize("us", [{"tile": 1.25}, {"tile": 0.25, "gather": float("inf")}])
 def test_a_rewrite_is_applied_where_it_is_faster_or_nobody_knows(us: dict[str, float]) -> None:
     assert apply(REPEATED, "permute-fusion", Context(Priced(us)))[1].counts() == {"gather-of-repeat": 1}
 
 
 def test_sizes_that_are_not_known_have_no_price() -> None:
     symbolic = "symbol T in [1, 64]\n" + REPEATED.replace("4,", "T,").replace("[8]", "[2*T]").replace("[8,", "[2*T,")
-    context = Context(Priced({"expand": 0.75}))
+    context = Context(Priced({"tile": 0.75}))
     assert apply(symbolic, "permute-fusion", context)[1].counts() == {"gather-of-repeat": 1}
     assert not apply(symbolic, "permute-fusion", Context(context.target, {"T": 4}))[1].applied
 
