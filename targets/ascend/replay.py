@@ -2,12 +2,12 @@
 
     base=128x256x64,l1=512x256,cores=24,split=1024x1536,panel=4,unit=yes
 
-Keys: ``base`` M x N x K of one Mmad (needed); ``l1`` K of the first and the second operand in L1 at a time (one number:
-both; default that of ``base``); ``buffers`` of each operand in L1, 1 or 2; ``l0c`` output tiles in L0C, 1 or 2; ``cores``;
-``split`` M x N of the output that a core takes at a time (default one tile); ``panel`` rows of such blocks that are taken
-before the next rows (default all); ``order`` columns or diagonal; ``stagger`` yes: each core starts elsewhere in K;
-``unit`` yes: unit flags between Mmad and Fixpipe; ``bypass`` a, b or ab: operands read past the L2; ``b`` nk or kn: how the
-second operand is stored.
+Keys: ``base`` M x N x K of one Mmad (needed); ``l1`` K of the first and the second operand in L1 at a time (one
+number: both; default that of ``base``); ``buffers`` of each operand in L1, 1 or 2; ``l0c`` output tiles in L0C, 1 or 2;
+``cores``; ``split`` M x N of the output that a core takes at a time (default one tile); ``panel`` rows of such blocks
+that are taken before the next rows (default all); ``order`` columns or diagonal; ``stagger`` yes: each core starts
+elsewhere in K; ``unit`` yes: unit flags between Mmad and Fixpipe; ``bypass`` a, b or ab: operands read past the L2;
+``b`` nk or kn: how the second operand is stored.
 """
 
 from __future__ import annotations
@@ -65,11 +65,21 @@ def _one_of(**options: Any) -> Callable[[str], Any]:
 
 
 YES = _one_of(yes=True, no=False)
+ONE_OR_TWO = _one_of(**{"1": 1, "2": 2})
 KEYS: Mapping[str, Callable[[str], Any]] = {
-    "base": _numbers(3), "l1": _numbers(1, 2), "buffers": _one_of(**{"1": 1, "2": 2}), "l0c": _one_of(**{"1": 1, "2": 2}),
-    "cores": _number, "split": _numbers(2), "panel": _number, "order": _one_of(columns=False, diagonal=True),
-    "stagger": YES, "unit": YES, "bypass": _one_of(a="a", b="b", ab="ab"), "b": _one_of(nk=False, kn=True),
-}  # fmt: skip
+    "base": _numbers(3),
+    "l1": _numbers(1, 2),
+    "buffers": ONE_OR_TWO,
+    "l0c": ONE_OR_TWO,
+    "cores": _number,
+    "split": _numbers(2),
+    "panel": _number,
+    "order": _one_of(columns=False, diagonal=True),
+    "stagger": YES,
+    "unit": YES,
+    "bypass": _one_of(a="a", b="b", ab="ab"),
+    "b": _one_of(nk=False, kn=True),
+}
 
 
 def tiling(text: str) -> Tiling:
@@ -95,8 +105,9 @@ def tiling(text: str) -> Tiling:
     l1 = values.get("l1", (k0,))
     block_m, block_n = values.get("split", (0, 0))
     tile = CubeTile(
-        m, n, l1[0], k0, values.get("l0c", 1), l1[-1], values.get("buffers", 2), block_m, block_n, values.get("panel", 0),
-        values.get("order", False), values.get("stagger", False), values.get("unit", False), values.get("bypass", ""),
+        m, n, l1[0], k0, values.get("l0c", 1), l1[-1], values.get("buffers", 2), block_m, block_n,
+        values.get("panel", 0), values.get("order", False), values.get("stagger", False), values.get("unit", False),
+        values.get("bypass", ""),
     )  # fmt: skip
     wrong = [f"{what} {x} is no multiple of {by}" for what, x, by in _grain(tile) if x % by]
     if wrong:
@@ -113,8 +124,10 @@ def _grain(t: CubeTile) -> list[tuple[str, int, int]]:
 def replay(
     machine: Machine, how: Tiling, size: tuple[int, int, int], dtype: str, out: str, spans: int = 0
 ) -> KernelResult:
-    """Times [M, K] by [N, K] (``size`` M, N, K) with the tiling ``how``. Published kernels plan all of each memory, so
-    nothing is held back here. Refusal where it does not fit."""
+    """Times [M, K] by [N, K] (``size`` M, N, K) with the tiling ``how``.
+
+    Published kernels plan all of each memory, so nothing is held back here. Refusal where it does not fit.
+    """
     if how.cores:
         count = machine.figures["cores.aic"]
         machine = replace(machine, figures={**machine.figures, "cores.aic": replace(count, value=how.cores)})
@@ -126,7 +139,7 @@ def replay(
 
 
 def write_trace(path: Path, result: KernelResult, machine: Machine) -> None:
-    """The instructions of the slowest core that ``result`` kept, as CSV: pipe, instruction, first and last cycle that it
+    """The instructions of the slowest core that ``result`` kept, as CSV: pipe, instruction, first and last cycle it
     held the pipe, and the same in microseconds from the core's start."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ B1 = load("ascend910b1")
 
 
 def test_a_tiling_is_read() -> None:
-    text = "base=128x256x64, l1=512x256, cores=24, split=2048x1536, panel=4, order=diagonal, stagger=yes, unit=yes, bypass=a"
+    text = "base=128x256x64, l1=512x256, cores=24, split=2048x1536, panel=4"
+    text += ", order=diagonal, stagger=yes, unit=yes, bypass=a"
     tile = CubeTile(128, 256, 512, 64, 1, 256, 2, 2048, 1536, 4, True, True, True, "a")
     assert tiling(text) == Tiling(tile, 24)
     assert tiling("base=64x64x64,buffers=1,l0c=2,b=kn") == Tiling(CubeTile(64, 64, 64, 64, 2, 64, 1), 0, True)
@@ -91,7 +93,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert len([r for r in rows if r["instr"] == "Mmad"]) == 4 * 1024 // 64  # 16 tiles over 4 cores
     for pipe in ("M", "MTE1", "MTE2"):
         ends = [(int(r["start_cycle"]), int(r["end_cycle"])) for r in rows if r["pipe"] == pipe]
-        assert all(a[1] <= b[0] for a, b in zip(ends, ends[1:], strict=False))
+        assert all(a[1] <= b[0] for a, b in pairwise(ends))
 
 
 def test_the_command_says_what_is_missing() -> None:

@@ -177,7 +177,7 @@ def simulate(
         memories = {kind: Memory() if keep else None for kind in kinds}
         runners = [
             Runner(programs[s.kind], make(i), costs[s.kind], int(machine["scalar.issue"]), int(machine["sync.flag"]),
-                   memories[s.kind], s.facts)
+                   memories[s.kind], dict(s.facts))
             for i, s in enumerate(seats)
         ]  # fmt: skip
         run_cores(kernel.name, seats, runners, int(machine["sync.sync_all"]), int(machine["sync.cross_core"]))
