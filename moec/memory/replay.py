@@ -1,0 +1,179 @@
+"""Replaying a plan: memory and time event by event, several micro-batches in flight, as a card would run it.
+
+Nothing here is shared with what made the plan. Reading what is not on the card, freeing what is not there, copying
+what has not arrived or making room twice is an error, each with the event to blame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from moec.diagnostics import CheckFailed
+from moec.memory.plan import Event, Plan
+from moec.memory.problem import Problem
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the replay saw: peak bytes of the card and where, peak bytes of the host, microseconds of one period in
+    steady state (a forward and a backward), and how long of it compute waited for copies.
+    """
+
+    peak_bytes: int
+    peak_at: str
+    host_bytes: int
+    period_us: float
+    waited_us: float
+
+
+@dataclass
+class _Card:
+    """The state of card and host, of the compute stream, and of the two copy streams (the link works both ways)."""
+
+    problem: Problem
+    now: float = 0.0
+    outward: float = 0.0
+    """When the stream of copies out is done with what it has; ``inward`` likewise."""
+    inward: float = 0.0
+    bytes: int = 0
+    peak: int = 0
+    peak_at: str = ""
+    host: int = 0
+    host_peak: int = 0
+    waited: float = 0.0
+    here: dict[tuple[int, int], float] = field(default_factory=dict)
+    """(chunk, tensor) on the card, and from when on it may be read."""
+    there: dict[tuple[int, int], float] = field(default_factory=dict)
+    """On the host, and from when on it may be fetched."""
+    leaving: list[tuple[float, int]] = field(default_factory=list)
+    """Ends of copies out, each with the bytes that it then frees."""
+
+    def settle(self) -> None:
+        """Free what copies out have left by now."""
+        gone = [b for when, b in self.leaving if when <= self.now]
+        self.leaving = [(when, b) for when, b in self.leaving if when > self.now]
+        self.bytes -= sum(gone)
+
+    def take(self, size: int, what: str) -> None:
+        self.bytes += size
+        if self.bytes > self.peak:
+            self.peak, self.peak_at = self.bytes, what
+
+    def run(self, chunk: int, event: Event, forward: bool, what: str) -> None:
+        """One event of a chunk's forward or backward."""
+        if event.what in ("run", "again"):
+            self.compute(chunk, event, forward, what)
+        elif event.what == "free":
+            if self.here.pop((chunk, event.index), None) is None:
+                raise self.wrong(f"frees {self.name(event.index)}, which is not on the card", what)
+            self.bytes -= self.problem.tensors[event.index].bytes
+        elif event.what == "out":
+            self.copy_out(chunk, event.index, what)
+        else:
+            self.copy_in(chunk, event.index, what)
+
+    def compute(self, chunk: int, event: Event, forward: bool, what: str) -> None:
+        steps = self.problem.forward if forward or event.what == "again" else self.problem.backward
+        step = steps[event.index]
+        ready = self.now
+        for v in step.reads:
+            if v in self.problem.given:
+                continue
+            arrival = self.here.get((chunk, v))
+            if arrival is None:
+                raise self.wrong(f"{step.name} reads {self.name(v)}, which is not on the card", what)
+            ready = max(ready, arrival)
+        self.waited += ready - self.now
+        self.now = ready
+        self.settle()
+        for v in step.writes:
+            if (chunk, v) in self.here:
+                raise self.wrong(f"{step.name} writes {self.name(v)}, which is on the card already", what)
+            self.here[chunk, v] = self.now
+            self.take(self.problem.tensors[v].bytes, f"{what}, {step.name}")
+        self.take(step.workspace, f"{what}, {step.name}")
+        self.now += step.us
+        self.bytes -= step.workspace
+
+    def copy_out(self, chunk: int, v: int, what: str) -> None:
+        if self.here.pop((chunk, v), None) is None:
+            raise self.wrong(f"copies out {self.name(v)}, which is not on the card", what)
+        size = self.problem.tensors[v].bytes
+        self.outward = max(self.outward, self.now) + size / self.problem.pcie
+        self.leaving.append((self.outward, size))
+        self.there[chunk, v] = self.outward
+        self.host += size
+        self.host_peak = max(self.host_peak, self.host)
+
+    def copy_in(self, chunk: int, v: int, what: str) -> None:
+        left = self.there.pop((chunk, v), None)
+        if left is None:
+            raise self.wrong(f"copies back {self.name(v)}, which is not on the host", what)
+        self.settle()
+        size = self.problem.tensors[v].bytes
+        self.inward = max(self.inward, self.now, left) + size / self.problem.pcie
+        self.here[chunk, v] = self.inward
+        self.take(size, f"{what}, copy back of {self.name(v)}")
+        self.host -= size
+
+    def name(self, v: int) -> str:
+        return self.problem.tensors[v].name
+
+    def wrong(self, text: str, what: str) -> CheckFailed:
+        return CheckFailed(f"the plan fails replay: {what}: {text}")
+
+
+def replay(problem: Problem, plan: Plan) -> Outcome:
+    """Run the plan for as many chunks as are in flight and a few more: first all forwards, then one backward and one
+    forward in turn, as 1F1B does. CheckFailed where an event cannot happen or something is left over.
+    """
+    card = _Card(problem)
+    card.take(sum(problem.fixed_bytes.values()), "fixed bytes")
+    chunks = problem.in_flight + 3
+    marks: list[tuple[float, float]] = []
+    for chunk in range(problem.in_flight):
+        _part(card, chunk, plan.forward, True, None)
+    waiting = [v for _, v in plan.ahead]
+    for chunk in range(chunks):
+        marks.append((card.now, card.waited))
+        for v in waiting:
+            card.copy_in(chunk, v, f"chunk {chunk} backward")
+        waiting = [v for _, v in plan.ahead] if chunk + 1 < chunks else []
+        early = _Early(card, chunk + 1, plan, waiting)
+        _part(card, chunk, plan.backward, False, early)
+        if chunk + problem.in_flight < chunks:
+            _part(card, chunk + problem.in_flight, plan.forward, True, early)
+    for key in card.here:
+        raise card.wrong(f"{card.name(key[1])} is never freed", f"chunk {key[0]}")
+    for key in card.there:
+        raise card.wrong(f"{card.name(key[1])} is left on the host", f"chunk {key[0]}")
+    (before, waited), (after, later) = marks[1], marks[2]
+    return Outcome(card.peak, card.peak_at, card.host_peak, after - before, later - waited)
+
+
+@dataclass
+class _Early:
+    """Copies back for the next backward, issued while this one and the forward behind it run."""
+
+    card: _Card
+    chunk: int
+    plan: Plan
+    waiting: list[int]
+    position: int = 0
+
+    def compute(self) -> None:
+        """A compute event comes next."""
+        for at, v in self.plan.ahead:
+            if at == self.position and v in self.waiting:
+                self.waiting.remove(v)
+                self.card.copy_in(self.chunk, v, f"chunk {self.chunk} backward")
+        self.position += 1
+
+
+def _part(card: _Card, chunk: int, events: tuple[Event, ...], forward: bool, early: _Early | None) -> None:
+    """One chunk's forward or backward."""
+    what = f"chunk {chunk} {'forward' if forward else 'backward'}"
+    for event in events:
+        if early is not None and event.what in ("run", "again"):
+            early.compute()
+        card.run(chunk, event, forward, what)
