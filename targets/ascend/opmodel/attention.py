@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moec.targets.ascend.opmodel.products import attention, attention_grad
+from moec.targets.ascend.opmodel.elementwise import LANES
+from moec.targets.ascend.opmodel.products import FORWARD_CYCLES, attention, attention_grad
 from moec.targets.ascend.opmodel.tensor import Tensor
 from moec.targets.ascend.opmodel.work import Work
 
@@ -76,6 +77,27 @@ def forward(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     b, n, s, t, d, v = sizes(everything, outs[-1] if outs else None)
     moved = sum(x.bytes for x in ins), sum(x.bytes for x in outs)
     return attention(b, n, s, t, d, v, ins[0].dtype, moved, visible(ins, s, t))
+
+
+def decode(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """One query a sequence against a paged or plain cache: keys and values are read once. Of a paged cache half of what
+    the block table can name is taken to be filled.
+    """
+    q = ins[0]
+    caches = [t for t in ins[1:] if t.dtype == q.dtype or t.dtype in ("i8", "f16", "bf16")]
+    if not caches:
+        raise ValueError("attention needs a query and a cache")
+    cache = max(caches, key=lambda t: t.numel)
+    tables = [t for t in ins[1:] if t.dtype in ("i32", "i64") and len(t.shape) == 2]
+    held = cache.bytes
+    if tables and len(cache.shape) >= 3:
+        block = cache.bytes // max(1, cache.shape[0])
+        held = min(held, max(1, max(t.numel for t in tables) // 2) * block)
+    both = 2 * held
+    queries = max(1, q.numel * int(q.itemsize))
+    cycles = FORWARD_CYCLES * held / cache.itemsize / 64 / LANES * max(1.0, queries / max(1, q.shape[0]) / 4096)
+    small = q.bytes + sum(t.bytes for t in outs)
+    return Work("decode", both + small, sum(t.bytes for t in outs), cold=both, vector=cycles, single=4000.0, operands=4)
 
 
 def backward(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:

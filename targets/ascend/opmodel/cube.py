@@ -95,7 +95,7 @@ def _tiled(g: Gemm, chip: Chip, cores: int, c: Constants, m0: int, n0: int, spli
     macs = chip.macs(g.dtype)
     m_part, n_part = min(m0, ceil(g.m / 16) * 16), min(n0, ceil(g.n / 16) * 16)
     cube = rounds * (m_part * n_part * k / macs + HEAD)
-    loaded = (m_part * load_cost(g.a_row) + n_part * load_cost(g.b_row)) * k * item
+    loaded = (m_part * load_cost(g.a_row) / g.a_uses + n_part * load_cost(g.b_row)) * k * item
     load = rounds * (loaded / c.l2_cube + HEAD)
     store = rounds * m_part * n_part * (g.out_itemsize if split == 1 else 4.0) / STORE_RATE
     return CubeTime(cube / chip.mhz, load / chip.mhz, store / chip.mhz)

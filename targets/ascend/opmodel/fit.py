@@ -107,7 +107,7 @@ def fit(samples: Sequence[Sample]) -> Constants:
         robust = np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + errors**2) - 1))
         return np.concatenate([weights * robust, x / PRIOR_WIDTH])
 
-    return moved(least_squares(residuals, np.zeros(len(before)), diff_step=1e-2, max_nfev=12).x)
+    return moved(least_squares(residuals, np.zeros(len(before)), diff_step=[1e-2] * len(before), max_nfev=12).x)
 
 
 def errors(samples: Sequence[Sample], c: Constants) -> Array:

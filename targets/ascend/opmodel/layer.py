@@ -88,7 +88,8 @@ def _matmul(operands: Operands, results: Sequence[Tensor], attrs: Mapping[str, A
     if prod(b.shape[:-2]) == 1 and not attrs.get("transpose_a"):
         m, batch = m * batch, 1
     gemm = Gemm(batch, m, n, k, a.dtype, a.last * a.itemsize, b.last * b.itemsize, out.itemsize)
-    return Work("matmul", a.bytes + b.bytes, out.bytes, gemms=(gemm,), operands=2)
+    cold = products.streamed(a, b)
+    return Work("matmul", a.bytes + b.bytes, out.bytes, cold, gemms=(gemm,), operands=2)
 
 
 def _grouped(operands: Operands, results: Sequence[Tensor], transposed: bool) -> Work:

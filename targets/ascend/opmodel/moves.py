@@ -12,6 +12,9 @@ from moec.targets.ascend.opmodel.work import Work
 REQUEST = 128
 """Bytes of the smallest request to device memory; shorter rows move as much (CANN hardware constraints)."""
 
+ROW_ISSUE = 20.6
+"""Cycles to issue one copy of its own (CANN asc-devkit examples: a 128-byte row per instruction, 548 us)."""
+
 BURST_ROW = 1.0
 """Cycles a row takes besides its bytes in a copy of many rows (CANN asc-devkit examples: 64 rows of 128 bytes a copy
 run at 92 % of the full rate, which is 0.6 cycles a row)."""
@@ -52,6 +55,15 @@ def copy(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     writes = sum(t.bytes for t in outs)
     reads = min(sum(t.bytes for t in ins), writes or sum(t.bytes for t in ins)) if ins else writes
     return Work("copy", reads, writes, units=reads / 256, operands=0)
+
+
+def into_cache(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """New rows written to their places in a cache, which itself is not read: the largest operands."""
+    most = max((t.bytes for t in ins), default=0)
+    new = [t for t in ins if 2 * t.bytes <= most] or list(ins)
+    moved = sum(t.bytes for t in new)
+    rows = max(1, max(t.rows for t in new)) if new else 1
+    return Work("cache", moved, moved, issue=ROW_ISSUE * rows, units=rows, operands=len(ins))
 
 
 def strided(ins: Sequence[Tensor], outs: Sequence[Tensor], name: str = "slice") -> Work:

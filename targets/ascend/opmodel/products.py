@@ -9,6 +9,9 @@ from moec.targets.ascend.opmodel.elementwise import LANES
 from moec.targets.ascend.opmodel.tensor import Tensor
 from moec.targets.ascend.opmodel.work import Gemm, Work
 
+WEIGHTS_OUTWEIGH = 4
+"""Times the bytes of the left operand from which the right one is taken for weights of a whole model (inferred)."""
+
 
 def matrix(t: Tensor) -> tuple[int, int, int]:
     """Batch, rows and columns; fractal storage [.., N1, M1, 16, k0] counts as [M1 x 16, N1 x k0]."""
@@ -53,8 +56,16 @@ def matmul(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     gemm = Gemm(batch, m, n, k, ins[0].dtype, _row(ins[0]), _row(ins[1]), out_item)
     return Work(
         "matmul" if batch == 1 else "batch_matmul", sum(t.bytes for t in ins),
-        sum(t.bytes for t in outs) or int(batch * m * n * out_item), gemms=(gemm,), operands=len(ins),
+        sum(t.bytes for t in outs) or int(batch * m * n * out_item), cold=streamed(ins[0], ins[1]), gemms=(gemm,),
+        operands=len(ins),
     )  # fmt: skip
+
+
+def streamed(x: Tensor, weight: Tensor) -> int:
+    """Bytes of the right operand that come from HBM whatever L2 could hold: weights that outweigh what they are
+    multiplied with were last used a whole pass ago.
+    """
+    return weight.bytes if weight.bytes > WEIGHTS_OUTWEIGH * x.bytes else 0
 
 
 def _folded(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> list[tuple[int, int, int, int, int]]:
@@ -119,35 +130,6 @@ def grouped_matmul(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
         raise ValueError("a grouped product needs rows and weights")
     writes = sum(t.bytes for t in outs) or int(gemm.batch * gemm.m * gemm.n * gemm.out_itemsize)
     return Work("grouped_matmul", reads, writes, gemms=(gemm,), operands=len(ins))
-
-
-def convolution(ins: Sequence[Tensor], outs: Sequence[Tensor], kind: str = "forward") -> Work:
-    """Conv2D and its gradients as products: k is input channels x kernel places."""
-    tensors = [t for t in (*ins, *outs) if len(t.shape) >= 4]
-    if len(tensors) < 3:
-        raise ValueError("a convolution needs input, filter and result of four dimensions")
-    by_size = sorted(tensors, key=lambda t: t.numel)
-    weight = outs[0] if kind == "filter" and outs else by_size[0] if kind != "forward" else ins[1]
-    maps = [t for t in tensors if t is not weight][:2]
-    pixels = _pixels(maps[1] if kind == "forward" else min(maps, key=_pixels))
-    channels_out = max(1, max(maps, key=lambda t: t.numel).numel // max(1, _pixels(max(maps, key=lambda t: t.numel))))
-    if kind == "forward":
-        channels_out = max(1, maps[1].numel // max(1, _pixels(maps[1])))
-    inner = max(1, weight.numel // channels_out)
-    m, n, k = (channels_out, inner, pixels) if kind == "filter" else (pixels, channels_out, inner)
-    gemm = Gemm(1, m, n, k, ins[0].dtype if ins[0].dtype in ("f16", "bf16", "i8") else "hf32", 0, 0, outs[0].itemsize)
-    return Work("conv", sum(t.bytes for t in ins), sum(t.bytes for t in outs), gemms=(gemm,), operands=len(ins))
-
-
-def _pixels(t: Tensor) -> int:
-    """Places of a feature map: N x H x W of NCHW, NHWC or NC1HWC0."""
-    s = t.shape
-    form = t.format.upper()
-    if form == "NC1HWC0" and len(s) == 5:
-        return s[0] * s[2] * s[3]
-    if form == "NHWC":
-        return s[0] * s[1] * s[2]
-    return s[0] * prod(s[2:4]) if len(s) >= 4 else s[0]
 
 
 FORWARD_CYCLES, BACKWARD_CYCLES = 10.0, 25.0

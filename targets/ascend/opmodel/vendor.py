@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
-from moec.targets.ascend.opmodel import attention, index, moves, products, rows
+from moec.targets.ascend.opmodel import attention, conv, index, moves, products, rows
 from moec.targets.ascend.opmodel.elementwise import PASSES, elementwise, foreach, optimizer
 from moec.targets.ascend.opmodel.tensor import Tensor
 from moec.targets.ascend.opmodel.work import Work
@@ -16,6 +16,8 @@ from moec.targets.ascend.opmodel.work import Work
 FILE = Path(__file__).parents[1] / "data" / "vendor_ops.csv"
 
 Describe = Callable[[Sequence[Tensor], Sequence[Tensor]], Work]
+
+ATTENTION = {"forward": attention.forward, "backward": attention.backward, "decode": attention.decode}
 
 FAMILIES: dict[str, Callable[[str], Describe]] = {
     "elementwise": lambda kind: partial(elementwise, kind),
@@ -40,8 +42,9 @@ FAMILIES: dict[str, Callable[[str], Describe]] = {
     "unpermute": lambda kind: partial(index.unpermute, weighted=kind == "weighted"),
     "matmul": lambda kind: products.matmul,
     "grouped_matmul": lambda kind: products.grouped_matmul,
-    "convolution": lambda kind: partial(products.convolution, kind=kind),
-    "attention": lambda kind: attention.forward if kind == "forward" else attention.backward,
+    "convolution": lambda kind: partial(conv.convolution, kind=kind),
+    "attention": lambda kind: ATTENTION[kind],
+    "cache": lambda kind: moves.into_cache,
 }
 """How operators of a family are described, given the family's variant."""
 
@@ -61,6 +64,8 @@ def describe(op: str, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     """The work of one row: an operator of the vendor's by name, an unknown one by its bytes. ValueError where its
     shapes make no sense for its name.
     """
+    if re.match(r"(hcom|hccl|allreduce|allgather|reducescatter|alltoall|broadcast$)", op.strip().lower()):
+        raise ValueError(f"{op} is a collective: its ranks are not stated")
     found = lookup(op)
     return unknown(ins, outs) if found is None else found(ins, outs)
 

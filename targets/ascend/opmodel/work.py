@@ -10,8 +10,11 @@ UNLIMITED = float("inf")
 
 @dataclass(frozen=True)
 class Gemm:
-    """``batch`` products [m, k] x [k, n]. ``a_row`` and ``b_row``: bytes of a stored row of each side, which set how
-    well it is read (0: stored in fractals); ``out_itemsize``: bytes of a result element.
+    """``batch`` products [m, k] x [k, n].
+
+    ``a_row`` and ``b_row``: bytes of a stored row of each side, which set how well it is read (0: stored in fractals).
+    ``out_itemsize``: bytes of a result element. ``a_uses``: how often a loaded element of the left side is used, where
+    it is unfolded on chip.
     """
 
     batch: int
@@ -22,6 +25,7 @@ class Gemm:
     a_row: float = 0
     b_row: float = 0
     out_itemsize: float = 2
+    a_uses: float = 1
 
     @property
     def flops(self) -> int:

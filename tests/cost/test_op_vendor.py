@@ -1,0 +1,140 @@
+"""What rows of the vendor's operators are taken to do: FLOP and bytes worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from moec.targets.ascend.opmodel.chip import load_class, machine_of_class
+from moec.targets.ascend.opmodel.predict import predict
+from moec.targets.ascend.opmodel.rows_in import read_row
+from moec.targets.ascend.opmodel.vendor import describe, lookup, table
+from moec.targets.ascend.opmodel.work import Work
+
+GIB = 1 << 30
+
+
+def work(op: str, ins: str, outs: str, dtypes: str, formats: str = "ND") -> Work:
+    row = read_row({"op": op, "input_shapes": ins, "output_shapes": outs, "dtypes": dtypes, "formats": formats})
+    return describe(row.op, row.ins, row.outs)
+
+
+BF = "DT_BF16;DT_BF16 -> DT_BF16"
+NZ = "FRACTAL_NZ;FRACTAL_NZ -> FRACTAL_NZ"
+CONV = "NC1HWC0;FRACTAL_Z -> NC1HWC0"
+
+
+@pytest.mark.parametrize(
+    ("op", "ins", "outs", "dtypes", "formats", "flops"),
+    [
+        ("MatMulV3", "128,512;512,64", "128,64", BF, "ND", 2 * 128 * 512 * 64),
+        ("MatMulV3", "128,512;64,512", "128,64", BF, "ND", 2 * 128 * 512 * 64),
+        ("MatMulV2", "512,128;512,64", "128,64", BF, "ND", 2 * 128 * 512 * 64),
+        ("MatMulV2", "32,8,16,16;4,32,16,16", "4,8,16,16", BF, NZ, 2 * 128 * 512 * 64),
+        ("BatchMatMul", "8,16,128,64;8,16,64,128", "8,16,128,128", BF, "ND", 2 * 128 * 128 * 128 * 64),
+        ("BatchMatMul", "8,128,64;64,256", "8,128,256", BF, "ND", 2 * 8 * 128 * 256 * 64),
+        ("GroupedMatmul", "4096,1024;16,1024,512;16", "4096,512", "DT_BF16;DT_BF16;INT64 -> DT_BF16", "ND",
+         2 * 4096 * 1024 * 512),
+        ("GroupedMatmul", "4096,1024;16,512,1024;16", "4096,512", "DT_BF16;DT_BF16;INT64 -> DT_BF16", "ND",
+         2 * 4096 * 1024 * 512),
+        ("Conv2D", "32,4,56,56,16;36,8,16,16", "32,8,56,56,16", "FLOAT16;FLOAT16 -> FLOAT16", CONV,
+         2 * 32 * 56 * 56 * 128 * 64 * 9),
+        ("Conv2D", "32,64,56,56;128,64,3,3", "32,128,56,56", "FLOAT16;FLOAT16 -> FLOAT16", "NCHW",
+         2 * 32 * 3136 * 128 * 576),
+        ("Conv2DBackpropInput", "36,8,16,16;32,8,56,56,16", "32,4,56,56,16", "FLOAT16;FLOAT16 -> FLOAT16",
+         "FRACTAL_Z;NC1HWC0 -> NC1HWC0", 2 * 32 * 56 * 56 * 128 * 64 * 9),
+        ("Conv2DBackpropFilter", "32,4,56,56,16;32,8,56,56,16", "36,8,16,16", "FLOAT16;FLOAT16 -> FLOAT",
+         "NC1HWC0;NC1HWC0 -> FRACTAL_Z", 2 * 32 * 56 * 56 * 128 * 64 * 9),
+    ],
+)  # fmt: skip
+def test_flop_of_products(op: str, ins: str, outs: str, dtypes: str, formats: str, flops: int) -> None:
+    assert work(op, ins, outs, dtypes, formats).flops == flops
+
+
+STATISTICS = ";1,16,1024,8;1,16,1024,8"
+FLASH = "DT_BF16;DT_BF16;DT_BF16"
+
+
+@pytest.mark.parametrize(
+    ("ins", "outs"),
+    [
+        ("1024,1,2048;1024,1,512;1024,1,512", "1024,1,2048" + STATISTICS),  # SBH, four heads of keys
+        ("1,1024,2048;1,1024,512;1,1024,512", "1,1024,2048" + STATISTICS),  # BSH
+        ("1,16,1024,128;1,4,1024,128;1,4,1024,128", "1,16,1024,128" + STATISTICS),  # BNSD
+        ("1,1024,16,128;1,1024,4,128;1,1024,4,128", "1,1024,16,128" + STATISTICS),  # BSND
+        ("1024,16,128;1024,4,128;1024,4,128", "1024,16,128;1024,16,8;1024,16,8"),  # TND
+    ],
+)
+def test_layouts_of_attention(ins: str, outs: str) -> None:
+    """Sixteen heads of 128 over 1024 queries and keys: two products, 4 x 16 x 1024 x 1024 x 128 FLOP."""
+    found = work("FlashAttentionScore", ins, outs, f"{FLASH} -> DT_BF16;FLOAT;FLOAT")
+    assert found.flops == 4 * 16 * 1024 * 1024 * 128
+    masked = work("FlashAttentionScore", ins + ";2048,2048", outs, f"{FLASH};BOOL -> DT_BF16;FLOAT;FLOAT")
+    assert 0.5 < masked.flops / found.flops < 0.6
+
+
+def test_absent_operands_are_left_out() -> None:
+    """An optional operand that is not given has an undefined dtype."""
+    with_holes = work("FlashAttentionScore", "64,1,128;64,1,128;64,1,128;;;;2048,2048",
+                      "1,1,64,8;1,1,64,8;;64,1,128",
+                      FLASH + 3 * ";DT_UNDEFINED" + ";BOOL -> FLOAT;FLOAT;DT_BF16;DT_BF16")  # fmt: skip
+    assert with_holes.reads == 3 * 64 * 128 * 2 + 2048 * 2048
+
+
+def test_bytes_of_what_moves() -> None:
+    assert work("TensorMove", "1024,1024", "1024,1024", "FLOAT -> FLOAT").moved == 8 << 20
+    assert work("ZerosLike", "1024,1024", "1024,1024", "FLOAT -> FLOAT").moved == 4 << 20
+    assert work("ReduceSum", "1024,1024;1", "1024", "FLOAT;INT64 -> FLOAT").moved == (4 << 20) + 4096 + 8
+    sliced = work("Slice", "1024,4096;2;2", "1024,1024", "FLOAT;INT64;INT64 -> FLOAT")
+    assert (sliced.reads, sliced.writes) == (4 << 20, 4 << 20)
+    assert work("ConcatD", "1024,512;1024,512", "1024,1024", "FLOAT;FLOAT -> FLOAT").moved == 8 << 20
+    embedded = work("GatherV2", "100000,1024;4096;1", "4096,1024", "FLOAT16;INT64;INT64 -> FLOAT16")
+    assert embedded.moved == 2 * (4096 * 1024 * 2) + 4096 * 8 + 8
+
+
+def test_state_of_an_optimizer_comes_from_hbm_and_activations_may_not() -> None:
+    update = work("ApplyAdamWV2", "4194304;4194304;4194304;4194304", "4194304;4194304;4194304",
+                  "FLOAT;FLOAT;FLOAT;FLOAT -> FLOAT;FLOAT;FLOAT")  # fmt: skip
+    assert update.cold == update.moved == 7 << 24
+    assert work("Add", "4096,1024;4096,1024", "4096,1024", BF).cold == 0
+    main_gradient = work("Add", "4096,1024;4096,1024", "4096,1024", "FLOAT;DT_BF16 -> FLOAT")
+    assert main_gradient.cold == 2 * 4096 * 1024 * 4
+
+
+def test_weights_of_a_single_row_are_read_from_hbm() -> None:
+    chip = load_class("910B2-class(24AIC@1800MHz)")
+    assert chip is not None
+    one = work("MatMulV2", "1,7168;7168,2048", "1,2048", BF)
+    assert one.cold == 7168 * 2048 * 2
+    assert predict(one, chip).us > one.cold / chip.hbm_peak * 1e6
+
+
+def test_names_with_versions_and_prefixes() -> None:
+    assert lookup("MatMulV7") is lookup("MatMul")
+    assert lookup("aclnnRmsNorm") is lookup("RmsNorm") is not None
+    assert lookup("ForeachMulScalar") is not None
+    assert lookup("NobodyKnowsThis") is None
+    assert len(table()) > 300
+
+
+def test_a_collective_is_no_kernel() -> None:
+    with pytest.raises(ValueError, match="its ranks are not stated"):
+        work("hcom_allReduce_", "1024", "1024", "FLOAT -> FLOAT")
+
+
+@pytest.mark.parametrize(
+    ("text", "machine"),
+    [
+        ("910B4-class(20AIC@1650MHz)", "ascend910b4"),
+        ("910B1(24AIC@1850MHz)", "ascend910b1"),
+        ("910B2-class(24AIC@1800MHz)", "ascend910b2"),
+        ("Ascend910B3", "ascend910b3"),
+        ("A2/A3 24AIC (1.85GHz class)", "ascend910b1"),
+        ("Ascend910_9382", "ascend910_9381"),
+        ("A3 (910C)", "ascend910_9381"),
+        ("20AIC@1800MHz", "ascend910b3"),
+        ("910B2C", "ascend910b2"),
+        ("H100", None),
+    ],
+)
+def test_chip_classes(text: str, machine: str | None) -> None:
+    assert machine_of_class(text) == machine
