@@ -185,6 +185,15 @@ def _elements(v: Value, env: Env) -> float:
         return 0.0
 
 
+def standing(nodes: Sequence[Node], replaced: Value) -> list[Node]:
+    """The nodes among ``nodes`` (in order) that others still need where nothing reads ``replaced`` any more."""
+    gone: set[Node] = set()
+    for node in reversed(nodes):
+        if all(v is replaced or gone.issuperset(v.uses) for v in node.results):
+            gone.add(node)
+    return [n for n in nodes if n not in gone]
+
+
 def erase_dead(graph: Graph, start: Node) -> None:
     """Take out ``start`` and what only it needed."""
     stack = [start]

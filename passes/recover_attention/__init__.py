@@ -17,10 +17,14 @@ from moec.passes.recover_attention.assemble import Attention, assembled, refined
 from moec.passes.recover_attention.filled import join_slices
 from moec.passes.recover_attention.masks import Masks
 from moec.passes.recover_attention.scores import NearMiss, NotAttention
-from moec.passes.region import Mismatch, between, check_same, copied, erase_dead, sizes_for
+from moec.passes.region import Mismatch, between, check_same, copied, erase_dead, sizes_for, standing
 
 SMALL = 8
 """Calls of functions of at most this many nodes, all of them views, are looked through."""
+
+SCORES_READ_ELSEWHERE = (
+    "the scores are read by others on the way to the softmax, for whom they would be computed a second time"
+)
 
 VIEWS = frozenset(("reshape", "transpose", "expand", "tile", "slice"))
 
@@ -67,6 +71,10 @@ def recover(softmax: Node, graph: Graph, module: Module, masks: Masks, result: R
         result.miss(RecoverAttention.name, str(reason), [softmax], graph)
         return
     out = found.output
+    repeated = [n for n in standing(nodes, out) if n.op == "matmul"]
+    if repeated:
+        result.miss(RecoverAttention.name, SCORES_READ_ELSEWHERE, repeated, graph)
+        return
     origin = merged_origin(nodes, RecoverAttention.name)
     new = found.build(Builder(graph, out.producer, origin), {v: v for v in found.inputs})
     new.name = out.name

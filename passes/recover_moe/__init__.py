@@ -1,12 +1,11 @@
 """Mixture-of-experts blocks in whatever spelling an exporter gave them, recovered as one canonical ``moe`` node.
 
-For each top-k that chooses by a router's scores: what tensors mean is followed forward from the choice (``interpret``
-and the ``*_rules``),
-until a tensor means "per token, the sum over its experts". How the experts compute is then read from that (``ffn``),
-how they are chosen and
-weighted from the router (``router``), and the whole is evaluated on random tokens (``witness``) before it takes the
-place of the nodes.
-Nothing is taken from names, and what only looks like such a block stays as it is and is reported with the reason.
+For each top-k, or choice of the best, by a router's scores: what tensors mean is followed forward from the choice
+(``interpret`` and the ``*_rules``), until a tensor means "per token, the sum over its experts". How the experts compute
+is then read from that (``ffn``), how they are chosen and weighted from the router (``router``, ``weighting``), and the
+whole is evaluated on random tokens (``witness``) before it takes the place of the nodes. Nothing is taken from names,
+and what only looks like such a block stays as it is and is reported with the reason, as does one whose products would
+be computed a second time for what else reads them (``escapes``).
 """
 
 from __future__ import annotations

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moec.ir.graph import Node, Value
+from moec.passes.region import standing
 
 PRODUCTS = frozenset(("matmul", "grouped_matmul"))
-
-
-def standing(nodes: Sequence[Node], replaced: Value) -> list[Node]:
-    """The nodes among ``nodes`` (in order) that others still need where nothing reads ``replaced`` any more."""
-    gone: set[Node] = set()
-    for node in reversed(nodes):
-        if all(v is replaced or gone.issuperset(v.uses) for v in node.results):
-            gone.add(node)
-    return [n for n in nodes if n not in gone]
 
 
 def computed_twice(nodes: Sequence[Node], replaced: Value, router: Node | None) -> str | None:

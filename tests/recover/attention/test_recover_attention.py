@@ -15,6 +15,7 @@ from moec.ir.graph import Graph, Module, Node
 from moec.ir.types import BOOL, F16, F32, TensorType
 from moec.ops.build import Builder
 from moec.passes.base import PassManager, Result
+from moec.passes.recover_attention import SCORES_READ_ELSEWHERE
 from moec.passes.recover_attention.scores import READ_ELSEWHERE
 
 CLEAN = "canonicalise,fold,"
@@ -211,6 +212,15 @@ def test_probabilities_that_others_read_stay() -> None:
     module.main.set_outputs([*module.main.outputs, softmax.result], ["y", "p"])
     (miss,) = recovered(module).near_misses
     assert miss.reason == READ_ELSEWHERE
+
+
+def test_scores_that_others_read_stay() -> None:
+    module = attention(Attention())
+    scores = next(n for n in module.main if n.op == "matmul").result
+    module.main.set_outputs([*module.main.outputs, scores], ["y", "s"])
+    (miss,) = recovered(module).near_misses
+    assert miss.reason == SCORES_READ_ELSEWHERE and [n.op for n in miss.nodes] == ["matmul"]
+    assert "attention" not in {n.op for n in module.main}
 
 
 def test_what_is_no_attention_is_not_reported() -> None:
