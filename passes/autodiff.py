@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from moec.autodiff import Options, differentiate
+from moec.autodiff.activity import LAYOUT
 from moec.diagnostics import Usage
 from moec.ir.graph import Graph, Module, merged_origin
 from moec.ir.symbol import symbols_of
 from moec.ir.types import DTYPES, DType
+from moec.ops.registry import opdef
 from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.expand_moe import ExpandMoE
 from moec.passes.inline import inline_calls
@@ -21,8 +23,8 @@ class AutoDiff(Pass):
     an input d_<output>. None: the only scalar, or every output where there is no scalar. ``wrt`` names the inputs and
     weights to differentiate for, joined by "+"; none: all floats that the loss varies with. ``weight_grads`` is the
     dtype of gradients of 16-bit weights, none for their own. ``loss_scale`` multiplies the loss, and gradients of
-    weights are divided by it at the end. Blocks are expanded first; functions in which data decides sizes are taken
-    apart, the others are differentiated once each.
+    weights are divided by it at the end. Blocks are expanded first; functions in which data decides sizes or that only
+    lay tensors out are taken apart, the others are differentiated once each.
     """
 
     name = "autodiff"
@@ -34,7 +36,7 @@ class AutoDiff(Pass):
     def run(self, module: Module, context: Context) -> Result:
         options = Options(_names(self.loss), _names(self.wrt), _dtype(self.weight_grads), _scale(self.loss_scale))
         result = ExpandMoE().run(module, context)
-        inline_calls(module, result, decides_sizes)
+        inline_calls(module, result, lambda fn: decides_sizes(fn) or only_lays_out(fn))
         before = module.main.count
         differentiate(module, options)
         gradients = [n for n in module.main.output_names if n.startswith("d_")]
@@ -68,3 +70,8 @@ def decides_sizes(graph: Graph) -> bool:
     """Whether data decides a size inside the function: one that its inputs do not tell."""
     given = {s for v in graph.inputs for d in v.type.shape or () for s in symbols_of(d)}
     return any(s not in given for n in graph for v in n.results for d in v.type.shape or () for s in symbols_of(d))
+
+
+def only_lays_out(graph: Graph) -> bool:
+    """Whether all that the function does is to lay its inputs out anew: what it returns is saved as views are."""
+    return all(n.op in LAYOUT or "source" in opdef(n.op).traits for n in graph)

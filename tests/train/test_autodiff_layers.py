@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from grad_cases import ROUTERS
 
-from moec.autodiff import saved_values
+from moec.autodiff import Options, saved_values
 from moec.eval import run
 from moec.frontend.dsl import parse_moe
 from moec.frontend.hf import parse_config
 from moec.ir.graph import Module
 from moec.ir.types import DType
 from moec.passes.base import Context, PassManager, train_passes
-from tests.support.train import copy
+from tests.support.train import check_gradients, copy, joint
 
 Array = np.ndarray
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -198,3 +198,23 @@ def test_repeated_layers_are_differentiated_once_and_agree_with_differences() ->
             break
     calls = [n.attrs["fn"] for n in made.main if n.op == "call"]
     assert len(calls) == 8 and len(set(calls)) == 4, calls
+
+
+def test_a_whole_model_with_two_losses() -> None:
+    """Embedding, dense and MoE layers, the head that predicts the token after next, and both losses summed."""
+    text = (EXAMPLES / "pangu_ultra_moe.moe").read_text()
+    sizes = {"H": 16, "N": 2, "Lq": 12, "Lkv": 8, "Dn": 4, "Dr": 4, "Dv": 6, "V": 19, "F": 10, "E": 10, "I": 6}
+    for size, number in sizes.items():
+        text, count = re.subn(rf"^{size} = \d+", f"{size} = {number}", text, flags=re.M)
+        assert count == 1, size
+    module = parse_moe(text.replace("[0:3]", "[0:2]").replace("[3:61]", "[2:4]"))
+    PassManager.parse("expand-moe").run(module)
+    rng = np.random.default_rng(12)
+    weights = weights_of(module, rng)
+    tokens = rng.integers(0, 19, (2, 6))
+    options = Options(loss=("loss", "mtp_loss"))
+    check_gradients(module, {"tokens": tokens}, weights, list(weights), directions=1, options=options, tolerance=1e-5)
+    made = joint(module, options)
+    calls = [n.attrs["fn"] for n in made.main if n.op == "call"]
+    assert [calls.count(f"{kind}_layer.{way}") for kind in ("dense", "moe") for way in ("fwd", "bwd")] == [2, 2, 3, 3]
+    assert sum(n.op == "seed" for n in made.main) == 2
