@@ -127,9 +127,7 @@ def _kept(
     expert along the sequence.
     """
     tokens, k = experts.type.dims
-    number = counts.type.dims[0]
-    assert isinstance(number, int)
-    numbers = b.constant(value=ArrayData(np.arange(number, dtype=np.int32).reshape(1, number), I32))
+    numbers = _numbers(b, counts.type.dims[0])
     batch: Dim = 1
     for d in lead[:-1]:
         batch = batch * d
@@ -144,6 +142,16 @@ def _kept(
         so_far = b.mul(chosen, b.cumsum(chosen, axis=1, exclusive=False, reverse=False))
         kept = b.le(b.reduce_sum(so_far, axes=(2,), keepdims=True), _size(b, attrs["capacity"], I32))
     made: Value = b.reshape(kept, shape=(tokens, k))
+    return made
+
+
+def _numbers(b: Builder, count: Dim) -> Value:
+    """0, 1, 2, ... as a row."""
+    made: Value
+    if isinstance(count, int):
+        made = b.constant(value=ArrayData(np.arange(count, dtype=np.int32).reshape(1, count), I32))
+    else:
+        made = b.reshape(b.iota(size=count, dtype=I32), shape=(1, count))
     return made
 
 

@@ -61,19 +61,21 @@ VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def block(changed: dict[str, Any], given: str, dtype: DType, router: DType, lead: tuple[Dim, ...] = (T,)) -> Module:
+def block(
+    changed: dict[str, Any], given: str, dtype: DType, router: DType, lead: tuple[Dim, ...] = (T,), experts: Dim = E
+) -> Module:
     """A module of one ``moe`` node whose operands are inputs."""
     attrs = {**PLAIN, **changed, "router_dtype": router}
     wide = INNER if attrs["glu"] == "none" else 2 * INNER
     shapes: dict[str, tuple[Dim, ...]] = {
         "x": (*lead, H),
-        "router": (E, H),
-        "gate_up": (E, wide, H),
-        "down": (E, H, INNER),
-        "router_bias": (E,),
-        "score_bias": (E,),
-        "gate_up_bias": (E, wide),
-        "down_bias": (E, H),
+        "router": (experts, H),
+        "gate_up": (experts, wide, H),
+        "down": (experts, H, INNER),
+        "router_bias": (experts,),
+        "score_bias": (experts,),
+        "gate_up_bias": (experts, wide),
+        "down_bias": (experts, H),
         "shared_gate_up": (wide, H),
         "shared_down": (H, INNER),
         "shared_gate": (1, H),
@@ -164,6 +166,16 @@ def test_a_capacity_of_symbolic_size() -> None:
     assert np.allclose(old, new, rtol=0, atol=1e-12)
     free = reference.run(block({}, "", F32, F32, (2, sym("S"))), inputs, fp64=True)["y"]
     assert not np.allclose(old, free)
+
+
+@pytest.mark.parametrize("scope", ["tokens", "sequence"])
+def test_a_number_of_experts_that_is_a_size_of_the_run(scope: str) -> None:
+    change = {"capacity": 1, "capacity_scope": scope, "dropped": "input"}
+    before, after = (block(change, "", F32, F32, (2, sym("S")), sym("N")) for _ in range(2))
+    PassManager.parse("expand-moe").run(after)
+    inputs = numbers(before, 5)
+    old, new = (reference.run(m, inputs, fp64=True)["y"] for m in (before, after))
+    assert np.allclose(old, new, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("where", ["output", "input"])
