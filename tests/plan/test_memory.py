@@ -39,7 +39,7 @@ def problems(draw: st.DrawFn, most: int = 6) -> Problem:
     backward: list[Step] = []
     for i in reversed(range(count)):
         tensors.append(Tensor(f"g{i}", tensors[made[i]].bytes))
-        reads = set(forward[i].reads) | ({made[i]} if draw(st.booleans()) else set())
+        reads = draw(st.sampled_from([{made[i]}, set(forward[i].reads), {made[i], *forward[i].reads}, set()]))
         if backward:
             reads.add(backward[-1].writes[0])
         backward.append(Step(f"b{i}", 2 * forward[i].us, tuple(sorted(reads)), (len(tensors) - 1,)))
