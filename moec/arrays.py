@@ -8,11 +8,14 @@ one.
 from __future__ import annotations
 
 import json
+import math
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -20,12 +23,15 @@ from moec.diagnostics import CheckFailed, Problem, Refusal, Where, suggest
 from moec.eval import error_between
 from moec.ir.types import BF16, DType
 
-_KEY = re.compile(r"(in|out|ort)(\d*)\.(.+)\Z")
+_KEY = re.compile(r"(in|out|ort)(\d{0,9})\.(.+)\Z")
 
 TOLERANCE = {"f64": 1e-9, "f32": 1e-4, "f16": 2e-2, "bf16": 7e-2}
 """Largest error by dtype that two evaluations of one layer may differ by, as a share of max(1, largest expected
 magnitude); others: 0.
 """
+
+MAX_EXPANSION, SMALL = 300, 1 << 20
+"""How many times its packed size a member may have unpacked; a packed size below ``SMALL`` bytes counts as that."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -68,13 +74,53 @@ def read_npz(path: Path) -> Arrays:
     """The arrays of a file by key; Refusal where it cannot be read."""
     todo = "give a file that numpy.savez wrote"
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            if not isinstance(stored, np.lib.npyio.NpzFile):
+        if path.exists() and not path.is_file():
+            raise OSError("it is no regular file")
+        with path.open("rb") as file:
+            if file.read(6) == b"\x93NUMPY":
                 raise Refusal("one bare array, not an .npz file", Where(str(path)), todo)
+        _check_members(path)
+        with np.load(path, allow_pickle=False) as stored:
             return {key: _typed(key, stored[key], path) for key in stored.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, MemoryError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise Refusal(f"cannot read arrays: {reason}", Where(str(path)), todo) from None
+
+
+def _check_members(path: Path) -> None:
+    """ValueError where a member is no array, hides another, or holds other than the bytes that its shape takes; so
+    nothing is allocated that is not there.
+    """
+    with zipfile.ZipFile(path) as file:
+        seen: set[str] = set()
+        for member in file.infolist():
+            name = member.filename
+            if name in seen:
+                raise ValueError(f"'{name}' is there twice")
+            seen.add(name)
+            if not name.endswith(".npy"):
+                raise ValueError(f"'{name}' is no array")
+            if member.flag_bits & 1:
+                raise ValueError(f"'{name}' is encrypted")
+            if member.file_size > MAX_EXPANSION * max(member.compress_size, SMALL):
+                raise ValueError(f"'{name}' takes {member.compress_size} bytes and unpacks to {member.file_size}")
+            with file.open(member) as array:
+                shape, dtype = _header(array)
+                wanted = math.prod(shape) * dtype.itemsize + array.tell()
+            if not dtype.hasobject and wanted != member.file_size:
+                raise ValueError(f"'{name}' has {member.file_size} bytes, its shape {list(shape)} takes {wanted}")
+
+
+def _header(array: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and dtype of an ``.npy`` file, read up to its data."""
+    version = np.lib.format.read_magic(array)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f".npy files of version {version[0]}.{version[1]} are not read")
+    shape, _, dtype = read(array)
+    if any(d < 0 for d in shape):
+        raise ValueError(f"negative dimension in {list(shape)}")
+    return shape, dtype
 
 
 def _typed(key: str, array: np.ndarray, path: Path) -> np.ndarray:

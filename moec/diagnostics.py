@@ -51,7 +51,17 @@ class Problem:
                 lines.append("    " + pad + "^")
         if self.todo:
             lines.append("  -> " + self.todo)
-        return "\n".join(lines)
+        return "\n".join(map(shown, lines))
+
+
+_HIDDEN = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+_HIDDEN = {c: f"\\x{c:02x}" if c < 256 else f"\\u{c:04x}" for c in _HIDDEN}
+"""Characters that steer a terminal or turn the direction of text, and how they are shown."""
+
+
+def shown(line: str) -> str:
+    """A line of a message with what its input's names hide made visible."""
+    return line.translate(_HIDDEN)
 
 
 class Diagnosis(Exception):

@@ -14,6 +14,9 @@ from moec.ir.attrs import UnreadData
 from moec.ir.graph import Module
 from moec.ir.symbol import evaluate
 
+SHOWN = 20
+"""Names of arrays that a message lists."""
+
 
 def open_weights(module: Module) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the weights that have no numbers of their own, or whose side file is not there; of those
@@ -41,7 +44,8 @@ def divide(module: Module, arrays: Arrays, sizes: Mapping[str, int], file: Path)
     names = dict(zip((*wanted, *weights), given, strict=True))
     for name, value in wanted.items():
         if not names[name]:
-            hint = suggest(name, arrays) or f"given are: {', '.join(sorted(arrays)) or 'none'}"
+            shown = [*sorted(arrays)[:SHOWN], *(["..."] if len(arrays) > SHOWN else [])]
+            hint = suggest(name, arrays) or f"given are: {', '.join(shown) or 'none'}"
             problems.append(Problem(f"input '{name}' ({value.type}) is missing", where, hint))
     for name in open_weights(module):
         if not names[name]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moec import store
 from moec.diagnostics import CheckFailed, Problem, Refusal, Where
 from moec.ir.graph import Module
 from moec.ir.text import load_module
+from moec.ops.calls import call_problems
+from moec.ops.limits import size_problems
 from moec.ops.verify import verify
 
 KINDS = {
@@ -20,15 +22,30 @@ KINDS = {
     ".mir": "layer IR as moec prints it",
 }
 
+LIMITS = {".moe": 1 << 32, ".onnx": 1 << 31, ".json": 1 << 24, ".mir": 1 << 30}
+"""Bytes of a file that is still read: a protobuf's own limit, and what leaves room for its tree in memory. The language
+has its own.
+"""
+
 
 def kind_of(path: Path) -> str:
     """The kind (a key of ``KINDS``) of a file; Refusal where it cannot be read or is of no known kind."""
     try:
+        size = path.stat().st_size
+        if not path.is_file() and not path.is_dir():
+            raise OSError("it is no regular file")
         with path.open("rb") as file:
             head = file.read(4096)
     except OSError as error:
         reason = error.strerror or str(error)
         raise Refusal(f"cannot read the input: {reason}", Where(str(path)), "give a readable file") from None
+    kind = _kind(path, head)
+    if size > LIMITS[kind]:
+        raise Refusal(f"{KINDS[kind]} of {size:,} bytes", Where(str(path)), f"at most {LIMITS[kind]:,} are read")
+    return kind
+
+
+def _kind(path: Path, head: bytes) -> str:
     if path.suffix in KINDS:
         return path.suffix
     first = next((line for line in head.split(b"\n") if line.strip() and not line.startswith(b"#")), b"").lstrip()
@@ -71,6 +88,9 @@ def read(path: Path) -> Loaded:
         loaded = Loaded(load_module(path, store.load(path.parent)), {}, ())
     if "main" not in loaded.module.functions:
         raise Refusal("no function 'main'", Where(str(path)), "name the function that a run starts with 'main'")
+    problems = call_problems(loaded.module) or size_problems(loaded.module)
+    if problems:
+        raise Refusal([replace(p, where=replace(p.where, file=str(path))) for p in problems])
     try:
         verify(loaded.module)
     except CheckFailed as failure:

@@ -11,7 +11,7 @@ from moec.ir.graph import Node
 
 Array = np.ndarray
 
-STEPS = 1_000_000
+STEPS = 100_000
 """A loop without a trip count that takes more steps than this is refused rather than run for ever."""
 
 

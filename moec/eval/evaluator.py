@@ -153,7 +153,7 @@ class Evaluator:
             if op.binds:
                 self._bind_size(node.attrs[op.binds], int(raw), env)
             return self._bound(node, list(raw) if isinstance(raw, tuple) else [raw], env)
-        except (ValueError, KeyError, IndexError, TypeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, MemoryError, OverflowError) as error:
             if isinstance(error, KeyError):
                 error = ValueError(f"size {error} is not known when this node runs")
             raise Refusal(f"cannot evaluate {node.op}: {error}", Where(node=str(node.origin))) from error

@@ -27,7 +27,7 @@ from moec.ir.attrs import AttrReader, Store, print_attr
 from moec.ir.bulk import collection_paused
 from moec.ir.graph import Graph, Module, Node, Origin, Source, Value
 from moec.ir.group import Shard
-from moec.ir.symbol import Dim, parse_dim
+from moec.ir.symbol import DEFAULT_BOUND, Dim, parse_dim
 from moec.ir.types import F32, TensorType, dtype
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
@@ -201,6 +201,8 @@ class _Reader:
     def symbol(self, module: Module, name: str, low: int, high: int) -> None:
         if name in module.symbols or low > high:
             raise ValueError(f"symbol {name} is given twice" if low <= high else f"no size lies in [{low}, {high}]")
+        if low < 0 or high > DEFAULT_BOUND[1]:
+            raise ValueError(f"[{low}, {high}] are no bounds of a size: they lie in [0, {DEFAULT_BOUND[1]}]")
         module.symbols[name] = low, high
 
     def open(self, module: Module, match: re.Match[str]) -> None:

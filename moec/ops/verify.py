@@ -5,6 +5,7 @@ from __future__ import annotations
 from moec.diagnostics import CheckFailed, Problem, Where, suggest
 from moec.ir.graph import Graph, Module, Node, Value
 from moec.ops.build import call_types
+from moec.ops.calls import call_problems
 from moec.ops.places import misplaced
 from moec.ops.registry import OPS
 
@@ -14,6 +15,8 @@ def verify(module: Module, after: str = "") -> None:
     problems: list[Problem] = []
     for graph in module.functions.values():
         problems += verify_graph(graph, module)
+    if not problems and len(module.functions) > 1:
+        problems += call_problems(module)
     if not problems:
         for graph, node, what in misplaced(module):
             problems.append(Problem(what, Where(node=f"{graph.name}, {node.op} from {node.origin}")))

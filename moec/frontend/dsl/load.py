@@ -22,7 +22,7 @@ from moec.ir.graph import Graph, Module
 from moec.ops.places import misplaced
 from moec.ops.registry import OPS
 
-MAX_BYTES = 1 << 24
+MAX_BYTES = 1 << 20
 """Size of a file that is still read: far beyond what anyone writes by hand."""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 from onnx import helper
 
 from moec.frontend.onnx.errors import NoForm
@@ -24,6 +25,12 @@ from moec.ops.registry import opdef
 
 if TYPE_CHECKING:
     from moec.frontend.onnx.graph_import import GraphImporter
+
+UNROLLED_NODES, ALL_UNROLLED_NODES = 20_000, 200_000
+"""A loop is unrolled where its steps times its nodes come to no more than this, and all loops to no more than that."""
+
+MAX_BODIES = 5
+"""Bodies of branches and loops inside one another."""
 
 _EXACT = ("int", "uint", "bool")
 """Kinds of dtype whose elements may be sizes."""
@@ -65,6 +72,27 @@ class Tensor:
         return self._content
 
 
+class Unrolled:
+    """The nodes that loops of one import have been unrolled to: loops inside one another multiply."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+
+    def takes(self, graph: onnx.GraphProto, steps: int) -> bool:
+        """Whether ``steps`` copies of a body are few enough to write out; they are then counted."""
+        total = steps * _nodes(graph)
+        if total > UNROLLED_NODES or self.nodes + total > ALL_UNROLLED_NODES:
+            return False
+        self.nodes += total
+        return True
+
+
+def _nodes(graph: onnx.GraphProto) -> int:
+    """The nodes of a graph and of the subgraphs in it."""
+    inner = (a.g for n in graph.node for a in n.attribute if a.HasField("g"))
+    return len(graph.node) + sum(map(_nodes, inner))
+
+
 class Context:
     """One graph being imported: the values made so far, symbols, and the constants shared by content."""
 
@@ -80,6 +108,10 @@ class Context:
         self.module, self.graph, self.file, self.opsets, self.folder = module, graph, file, opsets, folder
         self.facts: Facts = Facts(module.symbols) if outer is None else outer.facts
         self.kept: Kept = Kept() if outer is None else outer.kept
+        self.unrolled: Unrolled = Unrolled() if outer is None else outer.unrolled
+        self.bodies: dict[str, int] = {} if outer is None else outer.bodies
+        """The number of the last body of each name."""
+        self.depth: int = 0 if outer is None else outer.depth + 1
         self.constants: dict[Any, Value] = {}
         self.current: NodeView | None = None
         """The node being imported."""
@@ -115,10 +147,13 @@ class Context:
 
     def body(self, name: str) -> Context:
         """The state of importing a subgraph into a function of its own, called ``name`` or the like."""
-        unique, number = name, 0
+        if self.depth >= MAX_BODIES:
+            raise NoForm(f"branches and loops are nested deeper than {MAX_BODIES}")
+        unique, number = name, self.bodies.get(name, 0)
         while unique in self.module.functions:
             number += 1
             unique = f"{name}_{number}"
+        self.bodies[name] = number
         return Context(self.module, self.module.add(Graph(unique)), self.file, self.opsets, self.folder, self)
 
     def value_of(self, tensor: Tensor) -> Value:

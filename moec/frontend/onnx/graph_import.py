@@ -90,9 +90,9 @@ class GraphImporter:
         self.tensors[name] = found
         return found
 
-    def known_names(self) -> set[str]:
-        """Every name that stands for something here."""
-        return set(self.tensors) | (self.parent.known_names() if self.parent is not None else set())
+    def knows(self, name: str) -> bool:
+        """Whether a name stands for something here."""
+        return name in self.tensors or (self.parent is not None and self.parent.knows(name))
 
     def run_nodes(self) -> None:
         """Import every node; problems are collected."""
@@ -112,10 +112,9 @@ class GraphImporter:
     def _outside(self) -> list[str]:
         """The names that the nodes read and the graph around defines."""
         assert self.parent is not None
-        known = self.parent.known_names() - set(self.tensors)
         made = {name for view in self.views for name in view.outputs}
         read = dict.fromkeys(name for view in self.views for name in view.inputs)
-        return [name for name in read if name in known and name not in made]
+        return [n for n in read if n not in made and n not in self.tensors and self.parent.knows(n)]
 
     def run_node(self, view: NodeView) -> None:
         """Import one node; a problem is collected."""
@@ -175,7 +174,7 @@ class GraphImporter:
             tensor = self.lookup(name)
             if tensor is not None:
                 found.append(tensor)
-            elif name not in self.known_names() and not failed:
+            elif not self.knows(name) and not failed:
                 what = f"output '{name}' is no node's output, no input and no initializer"
                 self.refuse(what, "export the file again")
         if not names:

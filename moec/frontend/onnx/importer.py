@@ -15,6 +15,7 @@ from moec.frontend.onnx.doubts import doubts
 from moec.frontend.onnx.graph_import import GraphImporter
 from moec.frontend.onnx.inputs import input_types
 from moec.frontend.onnx.layers import Layers
+from moec.frontend.onnx.local_functions import inlined_nodes
 from moec.frontend.onnx.read import opsets, read_model, text
 from moec.frontend.onnx.unknown import unknown_operators
 from moec.ir.bulk import collection_paused
@@ -24,6 +25,10 @@ __all__ = ["Imported", "import_model", "load_onnx", "nodes", "read_onnx"]
 
 MAX_SHOWN = 50
 """Problems listed one by one in a refusal; the rest are counted."""
+
+
+MAX_INLINED = 2_000_000
+"""Nodes of a model once its local functions are inlined: more than any that is exported, few enough to hold."""
 
 
 @dataclass
@@ -81,6 +86,9 @@ def _import(model: onnx.ModelProto, file: str, folder: Path | None) -> Imported:
 
 
 def _inlined(model: onnx.ModelProto, where: Where) -> onnx.ModelProto:
+    if inlined_nodes(model) > MAX_INLINED:
+        what = f"the model's local functions come to more than {MAX_INLINED:,} nodes where each call is written out"
+        raise Refusal(what, where, "call what is inside less often")
     try:
         return inliner.inline_local_functions(model)
     except Exception as error:

@@ -20,6 +20,8 @@ def read_model(path: Path) -> onnx.ModelProto:
     """The model in ``path``, its external tensors left on disk; Refusal where there is none that can be read."""
     where = Where(str(path))
     try:
+        if path.exists() and not path.is_file():
+            raise OSError("it is no regular file")
         raw = path.read_bytes()
     except OSError as error:
         raise Refusal(f"cannot read the file: {error.strerror or error}", where, "give a readable .onnx file") from None

@@ -109,7 +109,7 @@ def _range_of(dtype: DType) -> tuple[int, int]:
     """The least and the largest integer of a dtype."""
     if dtype is BOOL:
         return 0, 1
-    info = ml_dtypes.iinfo(dtype.carrier)
+    info = ml_dtypes.iinfo(dtype.carrier)  # type: ignore[no-untyped-call, unused-ignore]
     return int(info.min), int(info.max)
 
 

@@ -123,10 +123,14 @@ def _external(proto: onnx.TensorProto, element: DType, dims: tuple[int, ...], fo
 
 def _inside(folder: Path, location: str) -> Path:
     root = folder.resolve()
-    path = (root / location).resolve()
+    try:
+        path = (root / location).resolve()
+        found = path.is_file()
+    except (OSError, ValueError):
+        raise ValueError(f"external data '{location[:200]}' is no name of a file") from None
     if Path(location).is_absolute() or not path.is_relative_to(root):
         raise ValueError(f"external data '{location}' lies outside the model's folder")
-    if not path.is_file():
+    if not found:
         raise ValueError(f"external data file '{location}' is missing beside the model")
     return path
 
@@ -135,6 +139,6 @@ def _number(entries: dict[str, str], key: str) -> int | None:
     text = entries.get(key)
     if text is None:
         return None
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ValueError(f"external {key} is '{text}', not a number")
     return int(text)

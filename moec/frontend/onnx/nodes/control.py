@@ -20,9 +20,6 @@ from moec.ir.graph import Value
 from moec.ir.symbol import Dim
 from moec.ir.types import BOOL, I64, TensorType
 
-UNROLLED_NODES = 20_000
-"""A loop is unrolled where its steps times its nodes come to no more than this."""
-
 ROUNDS = 3
 """How often a loop's body is imported until the types of its states hold from one step to the next."""
 
@@ -156,7 +153,7 @@ def _loop(op: Op) -> Sequence[Tensor | Value]:
     certain = not op.has(1) or (going is not None and going.is_static and bool(going.items.ravel()[0]))
     if trips is not None and trips.is_static and certain and _always_true(graph):
         count = int(trips.items.ravel()[0])
-        if count > 0 and count * len(graph.node) <= UNROLLED_NODES:
+        if count > 0 and op.context.unrolled.takes(graph, count):
             return _unrolled(op, graph, states, count)
     return _rolled(op, graph, states)
 

@@ -11,7 +11,7 @@ import onnx
 from moec.frontend.onnx.context import Op, Tensor
 from moec.frontend.onnx.errors import NoForm
 from moec.frontend.onnx.nodes.broadcasting import reshaped
-from moec.frontend.onnx.nodes.control import UNROLLED_NODES, Body, inline, joined, subgraph
+from moec.frontend.onnx.nodes.control import Body, inline, joined, subgraph
 from moec.frontend.onnx.table import onnx_op
 from moec.ir.graph import Value
 from moec.ir.symbol import Dim
@@ -82,9 +82,10 @@ def _steps(
 ) -> Sequence[Tensor | Value]:
     """The last states and the stacked rows; ``until`` (i64[]) is how many of the steps count, all where it is None."""
     length = inputs[0].type.dims[flags["input_axes"][0]]
-    counted = isinstance(length, int) and length > 0
-    if isinstance(length, int) and counted and (until is not None or length * len(graph.node) <= UNROLLED_NODES):
+    if isinstance(length, int) and length > 0 and op.context.unrolled.takes(graph, length):
         return _unrolled(op, graph, states, inputs, length, flags, until)
+    if until is not None:
+        raise NoForm(f"a Scan of opset 8 with sequence_lens over {length} steps")
     return _rolled(op, graph, states, inputs, length, flags)
 
 

@@ -11,6 +11,9 @@ from moec.ir.graph import Value
 from moec.ir.symbol import Dim
 from moec.ir.types import DTYPES, I64, TensorType
 
+MAX_PIECES = 20_000
+"""Pieces that a tensor is taken apart into."""
+
 
 def _sequence(parts: list[Tensor]) -> Tensor:
     return Tensor(TensorType(DTYPES["seq"], (len(parts),)), parts=parts)
@@ -41,6 +44,8 @@ def _split(op: Op) -> Tensor:
         step = chunks[0]
         if step < 1:
             raise ValueError(f"pieces of {step} elements")
+        if size > MAX_PIECES * step:
+            raise NoForm(f"{size} elements in pieces of {step}: more than {MAX_PIECES} pieces")
         chunks = [min(step, size - start) for start in range(0, size, step)]
     if sum(chunks) != size:
         raise ValueError(f"sizes {chunks} do not add up to {size}")

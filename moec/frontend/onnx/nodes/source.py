@@ -17,6 +17,9 @@ from moec.ir.graph import Value
 from moec.ir.symbol import ceildiv
 from moec.ir.types import F32, I64, TensorType
 
+MAX_RANGE = 1 << 26
+"""Elements of a constant range of floats: it is laid out."""
+
 _FORMS = {"value_float": F32, "value_floats": F32, "value_int": I64, "value_ints": I64}
 
 
@@ -62,6 +65,8 @@ def _range(op: Op) -> Value:
     constants = [op.tensor(i).data for i in range(3)]
     if all(c is not None for c in constants):
         low, high, step = (c.numpy().ravel()[0] for c in constants if c is not None)
+        if step != 0 and abs(float(high) - float(low)) > MAX_RANGE * abs(float(step)):
+            raise ValueError(f"a range from {low} to {high} by {step} has more than {MAX_RANGE} elements")
         return op.context.array(np.arange(low, high, step).astype(dtype.carrier))
     ends = [reshaped(op, op.value(i), ()) for i in range(3)]
     return op.emit("range", *ends, count=op.context.facts.fresh("range"))
