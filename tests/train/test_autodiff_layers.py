@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from grad_cases import ROUTERS
 
@@ -18,6 +19,7 @@ from moec.autodiff import Options, saved_values
 from moec.eval import run
 from moec.frontend.dsl import parse_moe
 from moec.frontend.hf import parse_config
+from moec.frontend.onnx_export import export_onnx
 from moec.ir.graph import Module
 from moec.ir.types import DType
 from moec.passes.base import Context, PassManager, train_passes
@@ -40,9 +42,12 @@ TOLERANCE = 2e-7
 """Of a directional derivative, relative to the largest of its kind: central differences at a step of 1e-5."""
 
 
-def layer(name: str, routing: dict[str, Any] | None = None, biased: bool = True) -> Module:
+def layer(
+    name: str, routing: dict[str, Any] | None = None, biased: bool = True, change: tuple[str, str] = ("", "")
+) -> Module:
     """An example at small sizes, with other routing if given."""
     text = (EXAMPLES / f"{name}.moe").read_text()
+    text = text.replace(*change) if change[0] else text
     for size, number in SMALL[name].items():
         text = re.sub(rf"^{size} = \d+", f"{size} = {number}", text, flags=re.M)
     if routing is not None:
@@ -118,6 +123,24 @@ def test_layers(name: str) -> None:
     weights = weights_of(module, rng)
     found = check(module, rng.standard_normal((2, 5, SMALL[name]["H"])), weights, bias_of(weights))
     assert sorted(found) == sorted({"hidden_states", *weights} - set(bias_of(weights)))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_joint_graphs_export_and_onnxruntime_computes_the_same(name: str, tmp_path: Path) -> None:
+    """In f32, after all passes."""
+    module = layer(name, change=("bf16", "f32"))
+    PassManager(train_passes()).run(module)
+    rng = np.random.default_rng(13)
+    weights = {n: a.astype(np.float32) for n, a in weights_of(module, rng).items()}
+    arrays = {v.name: rng.standard_normal((2, 5, SMALL[name]["H"]), np.float32) for v in module.main.inputs}
+    expected = run(module, arrays, weights)
+    export_onnx(module, tmp_path / "joint.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "joint.onnx")
+    given = {i.name: {**arrays, **weights}[i.name] for i in session.get_inputs()}
+    got = dict(zip([o.name for o in session.get_outputs()], session.run(None, given), strict=True))
+    assert sorted(got) == sorted(expected)
+    for output, wanted in expected.items():
+        assert np.abs(got[output] - wanted).max() <= 1e-5 * np.abs(wanted).max(), output
 
 
 @pytest.mark.parametrize("router", ROUTERS)
