@@ -67,6 +67,8 @@ class Result:
     """Of a pass that rounds otherwise on purpose: the largest absolute and relative error that it makes in each output
     on witness inputs.
     """
+    memory: dict[str, Any] | None = None
+    """Of a pass that plans memory: the ``memory`` entry of the summary."""
 
     def apply(self, rule: str, origin: Origin, graph: Graph | None = None) -> None:
         """Record an application."""
@@ -352,13 +354,14 @@ its calls are taken apart, and ``fold`` lays out the weights of each copy.
 TRAIN_PIPELINE = (
     "canonicalise,fold{weights=false},recover-rope,recover-attention,canonicalise,cse,dce,"
     "recover-moe,expand-moe,fuse-gating,rect-attention,rope-concat-elim,permute-fusion,fuse-rope,canonicalise,cse,dce,"
-    "autodiff,canonicalise,cse,dce,rotate-half-elim,fuse-swiglu,fuse-rope,canonicalise,cse,dce,"
+    "prob-placement,autodiff,prob-placement,canonicalise,cse,dce,rotate-half-elim,fuse-swiglu,fuse-rope,canonicalise,cse,dce,"
     "fuse-residual,fuse-norm,fuse-vector,inline,fold{weights=false},dce"
 )
 """What ``moec compile --train`` runs.
 
 Forward is brought into its best form first, so that backward is derived from that; a repeated layer is differentiated
-once. Weights keep the layout that they came in, as gradients are given for them by name.
+once. Weights keep the layout that they came in, as gradients are given for them by name. ``prob-placement`` runs ahead
+of autodiff for the outputs of experts, and behind it for the product that it made in their place.
 """
 
 

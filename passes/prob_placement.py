@@ -171,46 +171,41 @@ def backward_input(dy: Term, at: Term, weights: Term, down: Term, groups: Term) 
     yield miss("there are no weights", _down(T.unpermute_grad(dy, None, at, None)[0], down, groups, transpose=False))
 
 
-_PARTS = {"drows": "[S, N]", "h": "[S, I]", "each": "[S, 1]", "groups": "[E]"}
-_AGAIN = "the same product of values that the gradients of its parts read anyway"
-_ROWS = "drows: {d}[6, 5]; h: {d}[6, 4]; each: f32[6, 1]; groups: i32[{e}] in {c}..{c}; "
-_NAMED = 'name = "a"; to = '
+def _backward_product(rows16: bool, weights16: bool) -> Rule:
+    """The weighted activations made again from their parts, where rows or weights have 16 bit or f32."""
+    name = "prob-placement-product" + ("" if rows16 else "-f32-rows") + ("-16-bit-weights" if weights16 else "")
+    each = "bf16" if weights16 else "f32"
+    sizes = 'drows: {d}[6, 5]; h: {d}[6, 4]; each: {w}[6, 1]; groups: i32[{e}] in {c}..{c}; name = "a"; to = {to}'
+    sizes += "; rounded = !{d}" if rows16 else ""
+
+    @rule(
+        name,
+        exactness="exact",
+        why="the same product of values that the gradients of its parts read anyway",
+        operands={"drows": "[S, N]", "h": "[S, I]", "each": "[S, 1]", "groups": "[E]"},
+        cases=[
+            sizes.format(d="bf16" if rows16 else "f32", w=each, e=2, c=3, to="none"),
+            sizes.format(d="f16" if rows16 else "f32", w=each, e=3, c=2, to="!f32"),
+        ],
+        more_attrs=("rounded",) if rows16 else (),
+    )
+    def backward_product(
+        drows: Term, h: Term, each: Term, groups: Term, *, name: str, to: DType | None, **more: DType
+    ) -> Iterator[Any]:
+        def product(h: Term, each: Term) -> Term:
+            wide = (T.cast(h, to=F32) if rows16 else h) * (T.cast(each, to=F32) if weights16 else each)
+            made: Term = T.cast(wide, to=more["rounded"]) if rows16 else wide
+            return made
+
+        yield T.grouped_matmul_dw(drows, T.save(product(h, each), name=name), groups, to=to)
+        saved = product(T.save(h, name=f"{name}.rows"), T.save(each, name=f"{name}.weights"))
+        yield T.grouped_matmul_dw(drows, saved, groups, to=to)
+        yield miss("it is not saved", T.grouped_matmul_dw(drows, product(h, each), groups, to=to))
+
+    return backward_product
 
 
-@rule(
-    "prob-placement-product",
-    exactness="exact",
-    why=_AGAIN,
-    operands=_PARTS,
-    cases=[
-        _ROWS.format(d="bf16", e=2, c=3) + _NAMED + "none; rounded = !bf16",
-        _ROWS.format(d="f16", e=3, c=2) + _NAMED + "!f32; rounded = !f16",
-    ],
-)
-def backward_product(
-    drows: Term, h: Term, each: Term, groups: Term, *, name: str, to: DType | None, rounded: DType
-) -> Iterator[Any]:
-    product = T.cast(T.cast(h, to=F32) * each, to=rounded)
-    yield T.grouped_matmul_dw(drows, T.save(product, name=name), groups, to=to)
-    rows, by = T.save(h, name=f"{name}.rows"), T.save(each, name=f"{name}.weights")
-    yield T.grouped_matmul_dw(drows, T.cast(T.cast(rows, to=F32) * by, to=rounded), groups, to=to)
-    yield miss("it is not saved", T.grouped_matmul_dw(drows, product, groups, to=to))
-
-
-@rule(
-    "prob-placement-product-f32",
-    exactness="exact",
-    why=_AGAIN,
-    operands=_PARTS,
-    cases=[_ROWS.format(d="f32", e=2, c=3) + _NAMED + "none"],
-)
-def backward_product_f32(
-    drows: Term, h: Term, each: Term, groups: Term, *, name: str, to: DType | None
-) -> Iterator[Any]:
-    yield T.grouped_matmul_dw(drows, T.save(h * each, name=name), groups, to=to)
-    rows, by = T.save(h, name=f"{name}.rows"), T.save(each, name=f"{name}.weights")
-    yield T.grouped_matmul_dw(drows, rows * by, groups, to=to)
-    yield miss("it is not saved", T.grouped_matmul_dw(drows, h * each, groups, to=to))
+_PRODUCTS = [_backward_product(r, w) for w in (True, False) for r in (True, False)]
 
 
 @register_pass
@@ -241,9 +236,6 @@ class ProbPlacement(RulePass):
             if placed:
                 _merge(graph)
         return result
-
-
-_PRODUCTS = [backward_product, backward_product_f32]
 
 
 class _Cheaper:
