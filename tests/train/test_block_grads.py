@@ -54,6 +54,16 @@ def test_experts_without_tokens_get_exact_zeros() -> None:
         assert all(found[name][e].any() for e in chosen.ravel()), name
 
 
+@pytest.mark.parametrize("weights_on", ["output", "input", "activation"])
+@pytest.mark.parametrize("dropped", ["zero", "input"])
+@pytest.mark.parametrize("scope", ["tokens", "sequence"])
+def test_slots_above_a_capacity(scope: str, dropped: str, weights_on: str) -> None:
+    """Three experts for six tokens, two slots each, so that some are dropped."""
+    router = routing("sigmoid", top_k=2, renormalize=True)
+    operands, attrs = block(np.random.default_rng(6), router, PLAIN, 6, 3, biases=True, weights_on=weights_on)
+    check_block(operands, {**attrs, "capacity": 2, "capacity_scope": scope, "dropped": dropped})
+
+
 def test_ties_go_to_the_lower_expert_in_backward_too() -> None:
     """Experts 1 and 2 have one row of the router, so they tie whatever x is; the router itself has no difference."""
     operands, attrs = block(np.random.default_rng(4), routing(top_k=1), PLAIN, experts=4)
