@@ -116,11 +116,15 @@ def _operands(op: OpDef, expr: t.Call, given: Arguments, scope: Scope) -> list[I
             _attribute_hint(op),
         )
     operands: list[Item] = [item for _, item in given.places[: len(declared)]]
+    missing = []
     for operand in declared[len(operands) :]:
-        at, item = given.keywords.get(operand.name, (expr.at, None))
-        if item is None and not operand.optional and not given.incomplete:
-            scope.wrong(at, f"{op.name}: operand '{operand.name}' is missing", f"operands are: {', '.join(names)}")
+        _, item = given.keywords.get(operand.name, (expr.at, None))
+        if item is None and not operand.optional:
+            missing.append(operand.name)
         operands.append(item)
+    if missing and not given.incomplete:
+        what = f"operand '{missing[0]}' is" if len(missing) == 1 else f"operands {', '.join(missing)} are"
+        scope.wrong(expr.at, f"{op.name}: {what} missing", f"operands are: {', '.join(names)}")
     for name in names[: len(given.places)]:
         if name in given.keywords:
             scope.wrong(given.keywords[name][0], f"{op.name}: operand '{name}' is given twice", "leave one out")

@@ -84,7 +84,8 @@ def _placed(fn: t.Fn, expr: t.Call, given: Arguments, scope: Scope) -> dict[str,
     names = [p.name for p in fn.params]
     if len(given.places) > len(names):
         scope.wrong(
-            given.places[len(names)][0], f"{fn.name} takes {len(names)} arguments ({', '.join(names) or 'none'})", ""
+            given.places[len(names)][0],
+            f"{fn.name} takes {len(names)} arguments ({', '.join(names) or 'none'}), {len(given.places)} given",
         )
     items = {name: item for name, (_, item) in zip(names, given.places, strict=False)}
     for name, (at, item) in given.keywords.items():

@@ -85,12 +85,19 @@ def _report_unexpected(chunk: Chunk, token: Token | None, accepts: set[str], rep
         report.wrong(span(chunk.tokens[-1]), "this statement ends too early", todo)
         return
     if first.type == "NAME" and len(chunk.tokens) > 1 and token is chunk.tokens[1]:
-        hint = suggest(str(first), WORDS)
-        if token.type in ("NAME", "LPAR") and hint:
+        hint = "write use NAME, NAME" if first in ("import", "from") else suggest(str(first), WORDS)
+        if token.type in ("NAME", "LPAR", "STRING") and hint:
             report.wrong(span(first), f"no statement begins with '{first}'", hint)
             return
         todo = "a statement is NAME = expression, or begins with " + ", ".join(WORDS)
-    report.wrong(span(token), f"unexpected '{token}'", todo)
+    report.wrong(span(token), f"unexpected '{token}'", _FORMS.get((first.type, token.type), todo))
+
+
+_FORMS = {
+    ("DIM", "EQUAL"): "write dim NAME in [1, 8192] = 4096 for a size left open, NAME = 4096 for a fixed one",
+    ("FOR", "BODY"): "write for NAME in 0:4 { ... }",
+}
+"""What to write where a statement that begins with the first goes wrong at the second."""
 
 
 def _broken(chunk: Chunk) -> t.Broken:
@@ -105,7 +112,7 @@ def _broken(chunk: Chunk) -> t.Broken:
             not declares
             or following is None
             or following.type in ("COLON", "IN", "LPAR", "LSQB")
-            or (tokens[0].type == "GROUP" and token is tokens[1])
+            or (tokens[0].type in ("GROUP", "DIM") and token is tokens[1])
         ):
             names.append(str(token))
         if token.type == "EQUAL" and not declares:
