@@ -36,6 +36,7 @@ class Constants:
     start_mixed: float
     resident: float
     evicted: float
+    strayed: float
 
     def with_values(self, values: Mapping[str, float]) -> Constants:
         """These with others in their place."""

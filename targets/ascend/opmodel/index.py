@@ -18,8 +18,8 @@ ROW_ADD = 1500.0
 """Cycles a row takes that is added to device memory at an index: read, added and written before the next (a profiled
 EmbeddingDenseGrad of 4 KiB rows takes 1800 in all)."""
 
-ELEMENT_FETCH = 12.0
-"""Cycles an element that is gathered on its own takes: a scalar read of device memory, 16 words a line (mskpp)."""
+ELEMENT_FETCH = 60.0
+"""Cycles an element takes that is gathered on its own: copies of one block, three times the issue of a copy (inferred)."""
 
 SORT32, MERGE = 0.5, 0.5
 """Cycles an element: Sort32 and one pass of MrgSort take 16 for 32 (mskpp, CANN vector throughput summary)."""
@@ -59,7 +59,7 @@ def scatter(ins: Sequence[Tensor], outs: Sequence[Tensor], accumulates: bool = T
     rows = max((t.numel for t in index), default=update.rows)
     rows = max(1, min(rows, update.numel))
     row = update.bytes / rows
-    cost = (ROW_ADD if accumulates else ROW_FETCH) if row >= 32 else ELEMENT_FETCH * 4
+    cost = (ROW_ADD if accumulates else ROW_FETCH) if row >= 32 else ELEMENT_FETCH
     return Work(
         "scatter", update.bytes * (2 if accumulates else 1) + sum(t.bytes for t in index), update.bytes,
         issue=cost * rows, units=rows, operands=max(1, len(ins)), single=2000.0,

@@ -19,8 +19,8 @@ BURST_ROW = 1.0
 """Cycles a row takes besides its bytes in a copy of many rows (CANN asc-devkit examples: 64 rows of 128 bytes a copy
 run at 92 % of the full rate, which is 0.6 cycles a row)."""
 
-UNALIGNED = 0.7
-"""Part of the rate that rows get that do not start on lines of 512 bytes (CANN optimisation practice, worst case)."""
+SCATTERED = 0.7
+"""Part of the rate that rows get which lie apart (CANN optimisation practice: at worst 70 % off lines of 512 bytes)."""
 
 BLOCK = 32
 """Bytes of the smallest unit that a copy moves on chip."""
@@ -54,7 +54,7 @@ def copy(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     """As many bytes out as in, in order; what is copied was as a rule just made."""
     writes = sum(t.bytes for t in outs)
     reads = min(sum(t.bytes for t in ins), writes or sum(t.bytes for t in ins)) if ins else writes
-    return Work("copy", reads, writes, units=reads / 256, operands=0)
+    return Work("copy", reads, writes, units=reads / 256, operands=0, hot=True)
 
 
 def into_cache(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
@@ -127,11 +127,11 @@ def _shuffled(source: Tensor, result: Tensor) -> Work:
 
 
 def _requested(moved: int, row: float) -> int:
-    """Bytes of device memory that rows of ``row`` bytes apart from one another stand for: whole blocks, and more where
-    rows do not fill lines.
+    """Bytes of device memory that rows of ``row`` bytes apart from one another stand for: whole blocks, read at the
+    rate of scattered rows.
     """
     blocks = moved / max(1.0, row) * ceil(row / BLOCK) * BLOCK if row < 4 * REQUEST else moved
-    return int(blocks if row % (4 * REQUEST) == 0 else blocks / UNALIGNED)
+    return int(blocks / SCATTERED)
 
 
 def _row_cycles(rows: float, row: float) -> float:

@@ -86,7 +86,7 @@ def _memory_us(
 def _vector(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Prediction:
     cores, used = pieces_of(work, chip, blocks)
     warm = max(0.0, work.moved - work.cold)
-    missed = warm * cold_share(warm, chip, c)
+    missed = warm * (cold_share(warm, chip, c) if work.hot else max(c.strayed, cold_share(warm, chip, c)))
     hbm, l2 = _memory_us(work, work.cold + missed, warm - missed, chip, used, c.l2_vector, c)
     memory = hbm + l2
     vector = c.vector_slack * work.vector / used / chip.mhz

@@ -20,13 +20,17 @@ class Declined(ValueError):
 
 @dataclass(frozen=True)
 class Row:
-    """An operator with its operands, and the core count and clock that the row states (None where it does not)."""
+    """An operator with its operands, and the core count and clock that the row states (None where it does not).
+
+    ``core``: the kind of core that the row says it ran on, as the profiler writes it; "" where it does not.
+    """
 
     op: str
     ins: tuple[Tensor, ...]
     outs: tuple[Tensor, ...]
     blocks: int | None
     mhz: float | None
+    core: str = ""
 
 
 DEFAULT_DTYPE = "FLOAT16"
@@ -46,7 +50,7 @@ def read_row(cells: Mapping[str, str]) -> Row:
         outs = ()
     blocks = _number(cells, "block_dim")
     mhz = _number(cells, "freq_mhz")
-    return Row(op, ins, outs, int(blocks) if blocks else None, mhz or None)
+    return Row(op, ins, outs, int(blocks) if blocks else None, mhz or None, cells.get("core_type", "").strip())
 
 
 def _side(text: str, which: int) -> str:

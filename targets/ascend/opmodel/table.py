@@ -18,9 +18,12 @@ from moec.targets.ascend.opmodel.chip import Chip, chip_of, machine_of_class, st
 from moec.targets.ascend.opmodel.constants import OP_MODEL_VERSION
 from moec.targets.ascend.opmodel.estimate import Estimate, estimate_work
 from moec.targets.ascend.opmodel.rows_in import Declined, Row, read_row
-from moec.targets.ascend.opmodel.vendor import describe
+from moec.targets.ascend.opmodel.vendor import describe, on_host_cores
 
 REQUIRED = ("chip", "op", "input_shapes")
+HOST_CORES = "AI_CPU"
+"""What the profiler calls the chip's general-purpose cores, which run what has no kernel."""
+
 ADDED = ("predicted_us", "low_us", "high_us", "bound_by", "reason", "model")
 """Columns that are appended."""
 
@@ -41,6 +44,8 @@ class Count:
 @lru_cache(maxsize=65536)
 def estimate_row(row: Row, chip: Chip) -> Estimate:
     """The estimate of one row; Declined where its operands do not fit its operator."""
+    if row.core == HOST_CORES:
+        return estimate_work(on_host_cores(row.ins, row.outs), chip, 1)
     try:
         work = describe(row.op, row.ins, row.outs)
     except ValueError as error:

@@ -89,6 +89,16 @@ def _foreach_kind(name: str) -> str:
     return inner if inner in PASSES else {"norm": "square", "addcdiv": "div", "addcmul": "mul"}.get(inner, "add")
 
 
+GENERAL_START, GENERAL_BYTE = 110_000.0, 0.8
+"""Cycles to start an operator on the chip's general-purpose cores and for a byte there (inferred: 60 us, 2 GB/s)."""
+
+
+def on_host_cores(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """An operator that runs on the chip's general-purpose cores."""
+    reads, writes = sum(t.bytes for t in ins), sum(t.bytes for t in outs)
+    return Work("general", reads, writes, single=GENERAL_START + GENERAL_BYTE * (reads + writes), operands=len(ins))
+
+
 def unknown(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     """An operator nobody described: its bytes once, and a handful of vector instructions an element."""
     return elementwise("other", ins, outs, flat_is_cold=False, name="unknown")

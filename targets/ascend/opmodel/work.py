@@ -42,6 +42,7 @@ class Work:
     nothing but start copies or run scalar code. ``single``: cycles that only one core can do. ``units``: independent
     pieces, so that no more cores are used. ``operands``: tensors that each core must be set up for. ``fixpipe``: bytes
     that the cube stores beyond its products' results. ``mixed``: cube and vector cores work together.
+    ``hot``: what is read was just made, so that L2 holds all of it that fits.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Work:
     gemms: tuple[Gemm, ...] = field(default=())
     fixpipe: float = 0.0
     mixed: bool = False
+    hot: bool = False
 
     @property
     def cube(self) -> bool:
