@@ -74,8 +74,7 @@ def compile(
     set: Mapping[str, int] | None = None,
     passes: str | Sequence[Pass] | None = None,
     train: str | None = None,
-    recompute: str = "",
-    swap: str = "",
+    memory: str = "",
     balance: str = "",
     check: bool = False,
     print_after: Sequence[str] = (),
@@ -92,7 +91,7 @@ def compile(
     each pass. ``print_after`` names passes (or ``all``) after which ``print`` gets the IR. Raises Refusal for input
     that cannot be taken and CheckFailed where a check fails; then nothing is written.
     """
-    chosen = _chosen(passes, train, recompute, swap, balance)
+    chosen = _chosen(passes, train, memory, balance)
     _require_passes(print_after, chosen)
     machine = load_target(target) if isinstance(target, str) else target
     final = Path(out) if out is not None else None
@@ -135,6 +134,7 @@ def compile(
             made.witness.checks if made.witness is not None else (),
             saved_values(module),
             host_entry(timed, as_written) if timed is not None else None,
+            made.memory,
         )
         if folder is not None:
             with stage("writing reports"):
@@ -142,12 +142,10 @@ def compile(
     return Compiled(module, program, schedule, document)
 
 
-def _chosen(
-    passes: str | Sequence[Pass] | None, train: str | None, recompute: str, swap: str, balance: str
-) -> list[Pass]:
+def _chosen(passes: str | Sequence[Pass] | None, train: str | None, memory: str, balance: str) -> list[Pass]:
     """The passes to run; Usage where a training graph is wanted of passes that make none."""
     if passes is None:
-        return default_passes() if train is None else train_passes(train, recompute, swap, balance)
+        return default_passes() if train is None else train_passes(train, memory, balance)
     chosen = parse_passes(passes) if isinstance(passes, str) else list(passes)
     if train is not None and all(p.name != "autodiff" for p in chosen):
         raise Usage("--train with --passes that do not differentiate", todo="put autodiff among the passes")
@@ -174,6 +172,13 @@ def host_times(file: Path, set: Mapping[str, int], target: str, passes: str, cap
     for call in found["calls"]:
         call["source"] = host_calls()[call["call"]].source
     return found
+
+
+def paired_times(file: Path, set: Mapping[str, int], target: str, ranks_per_node: int) -> list[dict[str, Any]]:
+    """Forward of one micro-batch beside backward of another; see ``moec.pairedtime.paired_times``."""
+    from moec.pairedtime import paired_times
+
+    return paired_times(file, set, load_target(target), ranks_per_node)
 
 
 def _require_passes(names: Sequence[str], chosen: Sequence[Pass]) -> None:
@@ -212,6 +217,8 @@ class _Passed:
     witness: Witness | None
     imported: Module | None
     """A copy of the module as imported, for the report."""
+    memory: dict[str, Any] | None = None
+    """What a pass that plans memory planned."""
 
 
 def _passes(
@@ -248,6 +255,7 @@ def _passes(
                 step = next(steps)
             except CheckFailed as failure:
                 raise _with_reproducer(failure, run, each, made.witness) from failure
+        made.memory = step.result.memory or made.memory
         made.entries.append(pass_entry(step, sum(len(g) for g in module.functions.values())))
     return made
 

@@ -25,7 +25,7 @@ from moec.passes.launch_order import held_by, must_follow
 from moec.passes.node_price import TargetPrices
 from moec.passes.reorder_launch import cost_of
 from moec.passes.reorder_launch_list import Cost, list_schedule
-from moec.timeline.build import Program, tasks_of
+from moec.timeline.build import Program, is_free, tasks_of
 from moec.timeline.idle import HostTime, steady
 from moec.timeline.model import Machine, Outputs, Task
 
@@ -82,7 +82,7 @@ def pair(module: Module, context: Context) -> Paired:
         alone[1].time(machine, nodes),
         both.time(machine, nodes),
         both.time(machine, order),
-        tuple((side[n], n.op) for n in order if OPS[n.op].traits.isdisjoint(("view", "source"))),
+        tuple((side[n], n.op) for n in order if not is_free(n)),
     )
 
 

@@ -19,6 +19,10 @@ def host(
     capacity: Annotated[
         float, typer.Option("--capacity-factor", help="Room of the capacity dispatcher, in averages.")
     ] = 2.0,
+    paired: Annotated[
+        bool, typer.Option("--paired", help="Pair forward of a micro-batch with backward of another.")
+    ] = False,
+    ranks_per_node: Annotated[int, typer.Option("--ranks-per-node", help="Of exchanges in two tiers.")] = 8,
     as_json: Json = False,
 ) -> None:
     """Say where the device waits for the host: reads and free time before and after passes, and each way out priced.
@@ -28,11 +32,20 @@ def host(
     [bold]Examples[/bold]
 
       moec host examples/megatron_dispatcher.moe
+      moec host layer.moe --paired                                         exposed exchanges, flat and in two tiers
       moec host examples/megatron_dispatcher_pangu.moe --passes "sync-removal{counts=all-gather},reorder-launch"
     """
     from moec import driver
     from moec.sizes import parse_sizes
 
+    if paired:
+        with stage(f"pairing {file.name}"):
+            forms = driver.paired_times(file, parse_sizes(settings or ()), target, ranks_per_node)
+        if as_json:
+            print_json(forms)
+        else:
+            _paired(forms)
+        return
     with stage(f"timing {file.name}"):
         found = driver.host_times(file, parse_sizes(settings or ()), target, passes, capacity)
     if as_json:
@@ -72,6 +85,27 @@ def _sides(found: dict[str, Any]) -> None:
         typer.echo(f"host-bound gap gone: {100 * gone / found['before']['gap_us']:.1f} %")
     for i in found["after"]["idle"][:5]:
         typer.echo(f"  still idle {i['us']:.1f} us, {i['type']}: {i['op']} at {i['at']}")
+
+
+def _paired(forms: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            f["form"],
+            f"{f['forward_us']:.1f}",
+            f"{f['backward_us']:.1f}",
+            f"{f['apart_us']:.1f}",
+            f"{f['paired_us']:.1f}",
+        )
+        + (f"{f['exchange_us']:.1f}", f"{f['exposed_apart_us']:.1f}", f"{f['exposed_apart_percent']:.2f}")
+        + (f"{f['exposed_us']:.1f}", f"{f['exposed_percent']:.2f}", f"{f['free_time_percent']:.2f}")
+        for f in forms
+        if "reason" not in f
+    ]
+    heads = ("exchange", "forward us", "backward us", "apart us", "paired us", "exchanges us", "exposed apart us", "%")
+    print_table((*heads, "exposed paired us", "% of step", "free %"), rows, "a layer forward and one backward")
+    for f in forms:
+        if "reason" in f:
+            typer.echo(f"{f['form']}: {f['reason']}")
 
 
 def _choices(found: dict[str, Any]) -> None:

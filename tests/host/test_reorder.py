@@ -4,45 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timing_double import TimingDouble
 
 from moec.eval import run
 from moec.frontend.dsl import parse_moe
 from moec.ir.graph import Graph, Module, Node
-from moec.ir.types import TensorType
 from moec.ops.registry import OPS
 from moec.ops.verify import verify
 from moec.passes.base import Context
 from moec.passes.launch_order import legal, must_follow, rearrange
 from moec.passes.reorder_launch import ReorderLaunch
 from moec.passes.reorder_launch_list import Cost, best_window, list_schedule
-from moec.target import KernelTime
-
-
-class Machine:
-    """A target whose kernels take 1 us an element of their first operand, and whose host takes what it is told."""
-
-    name = title = "double"
-
-    def __init__(self, **calls: float):
-        self.calls = {"op": 1.0, "launch": 1.0, "collective": 1.0, "read": 3.0, "copy": 1.0, "sync": 1.0, "event": 0.0}
-        self.calls |= calls
-
-    def estimate(
-        self, op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], sizes: Mapping[str, int]
-    ) -> KernelTime:
-        first = operands[0] if operands else None
-        us = 1.0 if first is None else float(np.prod([int(str(d)) for d in first.dims]))
-        return KernelTime(op, "aiv", 1, 1, us, 0.0, 0.0, "V", 0, 0)
-
-    def host(self, call: str) -> float:
-        return self.calls[call]
-
 
 SHARED = """
 group g = 2
@@ -64,7 +41,7 @@ def test_what_needs_no_exchange_stands_beside_it() -> None:
     rng = np.random.default_rng(0)
     feeds = {f"rank{r}.{n}": rng.standard_normal(40) for r in range(2) for n in "xw"}
     before = run(module, feeds)
-    result = ReorderLaunch().run(module, Context(Machine()))
+    result = ReorderLaunch().run(module, Context(TimingDouble()))
     verify(module)
     (done,) = result.applied
     # as written: 40, 40 sent, 80, 80 back beside 3 x 40, 40
@@ -79,7 +56,7 @@ def test_what_needs_no_exchange_stands_beside_it() -> None:
 
 def test_a_layer_without_reads_or_collectives_is_left_alone() -> None:
     module = parse_moe("input x: f32[4]\noutput y = exp(x) + x\n")
-    assert not ReorderLaunch().run(module, Context(Machine())).changed
+    assert not ReorderLaunch().run(module, Context(TimingDouble())).changed
     assert not ReorderLaunch().run(parse_moe(SHARED), Context()).changed
 
 
@@ -97,7 +74,7 @@ def test_long_kernels_are_issued_ahead_of_a_wait() -> None:
     module = parse_moe(READ)
     given = {"x": np.ones((8, 5)), "c": np.array([1, 2, 3, 4])}
     before = run(module, given)
-    ReorderLaunch().run(module, Context(Machine(op=5.0, read=90.0), {"T": 8}))
+    ReorderLaunch().run(module, Context(TimingDouble(op=5.0, read=90.0), {"T": 8}))
     verify(module)
     ops = [n.op for n in module.main]
     assert ops.index("exp") < ops.index("read_wait")
@@ -152,7 +129,7 @@ def test_any_legal_order_computes_the_same(seed: int) -> None:
         assert effects(module) == order
         for name, array in run(module, feeds).items():
             np.testing.assert_array_equal(array, before[name])
-        ReorderLaunch().run(module, Context(Machine(op=float(rng.integers(0, 9)))))
+        ReorderLaunch().run(module, Context(TimingDouble(op=float(rng.integers(0, 9)))))
 
 
 def _graph(rng: np.random.Generator, size: int) -> tuple[list[Node], dict[Node, list[Node]], dict[Node, Cost]]:
@@ -190,8 +167,8 @@ def test_a_window_of_the_whole_is_the_best_order_and_the_list_is_near_it(seed: i
 
 def test_a_window_makes_it_no_slower() -> None:
     plain, windowed = parse_moe(SHARED), parse_moe(SHARED)
-    ReorderLaunch().run(plain, Context(Machine()))
-    result = ReorderLaunch(window=4).run(windowed, Context(Machine()))
+    ReorderLaunch().run(plain, Context(TimingDouble()))
+    result = ReorderLaunch(window=4).run(windowed, Context(TimingDouble()))
     verify(windowed)
     taken = float(result.applied[0].rule.split()[3])
     assert taken <= 280.0
