@@ -19,7 +19,7 @@ ROW_ADD = 1500.0
 EmbeddingDenseGrad of 4 KiB rows takes 1800 in all)."""
 
 ELEMENT_FETCH = 60.0
-"""Cycles an element takes that is gathered on its own: copies of one block, three times the issue of a copy (inferred)."""
+"""Cycles an element takes that is gathered on its own: three times the issue of a copy (inferred)."""
 
 SORT32, MERGE = 0.5, 0.5
 """Cycles an element: Sort32 and one pass of MrgSort take 16 for 32 (mskpp, CANN vector throughput summary)."""

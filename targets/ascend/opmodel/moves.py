@@ -75,8 +75,8 @@ def strided(ins: Sequence[Tensor], outs: Sequence[Tensor], name: str = "slice") 
     rows = moved / max(1.0, row)
     pieces = len(outs) if len(outs) > 1 else len(large)
     return Work(
-        name, reads=_requested(moved, row), writes=max(moved_out, moved) if outs else moved,
-        issue=_row_cycles(rows, row), units=moved / REQUEST, operands=max(1, pieces),
+        name, reads=moved, writes=max(moved_out, moved) if outs else moved,
+        issue=_row_cycles(rows, row), units=moved / REQUEST, operands=max(1, pieces), scattered=_scattered(moved, row),
     )  # fmt: skip
 
 
@@ -103,7 +103,8 @@ def transpose(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     if source.last == result.last and row >= BLOCK and len(source.shape) == len(result.shape) > 2:
         rows = source.numel / source.last
         return Work(
-            "transpose", _requested(source.bytes, row), result.bytes, issue=2 * _row_cycles(rows, row),
+            "transpose", source.bytes, result.bytes, scattered=_scattered(source.bytes, row),
+            issue=2 * _row_cycles(rows, row),
             units=source.rows, operands=1,
         )  # fmt: skip
     return _shuffled(source, result)
@@ -126,12 +127,12 @@ def _shuffled(source: Tensor, result: Tensor) -> Work:
     )  # fmt: skip
 
 
-def _requested(moved: int, row: float) -> int:
-    """Bytes of device memory that rows of ``row`` bytes apart from one another stand for: whole blocks, read at the
-    rate of scattered rows.
+def _scattered(moved: int, row: float) -> int:
+    """Bytes beyond ``moved`` that rows of ``row`` bytes apart from one another stand for: they are read in whole
+    blocks, at the rate of scattered rows.
     """
     blocks = moved / max(1.0, row) * ceil(row / BLOCK) * BLOCK if row < 4 * REQUEST else moved
-    return int(blocks / SCATTERED)
+    return int(blocks / SCATTERED) - moved
 
 
 def _row_cycles(rows: float, row: float) -> float:

@@ -85,7 +85,7 @@ def _memory_us(
 
 def _vector(work: Work, chip: Chip, blocks: int | None, c: Constants) -> Prediction:
     cores, used = pieces_of(work, chip, blocks)
-    warm = max(0.0, work.moved - work.cold)
+    warm = max(0.0, work.moved - work.cold + work.scattered)
     missed = warm * (cold_share(warm, chip, c) if work.hot else max(c.strayed, cold_share(warm, chip, c)))
     hbm, l2 = _memory_us(work, work.cold + missed, warm - missed, chip, used, c.l2_vector, c)
     memory = hbm + l2

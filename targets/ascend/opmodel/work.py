@@ -42,7 +42,8 @@ class Work:
     nothing but start copies or run scalar code. ``single``: cycles that only one core can do. ``units``: independent
     pieces, so that no more cores are used. ``operands``: tensors that each core must be set up for. ``fixpipe``: bytes
     that the cube stores beyond its products' results. ``mixed``: cube and vector cores work together.
-    ``hot``: what is read was just made, so that L2 holds all of it that fits.
+    ``scattered``: bytes that could have moved in the time which rows that lie apart cost. ``hot``: what is read was
+    just made, so that L2 holds all of it that fits.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Work:
     fixpipe: float = 0.0
     mixed: bool = False
     hot: bool = False
+    scattered: int = 0
 
     @property
     def cube(self) -> bool:
