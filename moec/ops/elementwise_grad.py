@@ -76,9 +76,9 @@ def _sigmoid(t: Tape, x: Value, y: Value) -> Value:
 
 
 def _silu(t: Tape, x: Value, y: Value) -> Value:
-    """s + y (1 - s) with s = sigmoid(x)."""
+    """s (1 + x (1 - s)) with s = sigmoid(x), from x alone: y need not be kept too."""
     s = t.sigmoid(x)
-    made: Value = t.add(s, t.mul(y, _one_minus(t, s)))
+    made: Value = t.mul(s, t.add(t.mul(x, _one_minus(t, s)), t.constant_of(1.0, x.type.dtype)))
     return made
 
 
@@ -157,7 +157,7 @@ def _pow_exponent(t: Tape, dy: Value, a: Value, b: Value, y: Value) -> Value:
 
 def _modulo_divisor(t: Tape, dy: Value, a: Value, b: Value, y: Value) -> Value:
     """-(a - y) / b, minus the whole number of times that b goes into a."""
-    made: Value = t.mul(dy, t.div(t.sub(y, a), b))
+    made: Value = t.mul(dy, t.round(t.div(t.sub(y, a), b)))
     return made
 
 

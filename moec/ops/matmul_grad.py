@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moec.ir.graph import Node, Value
-from moec.ir.types import DType
+from moec.ir.types import F32, DType
 from moec.ops.tape import Gradients, Tape
 
 
@@ -18,31 +18,30 @@ def matmul(t: Tape, node: Node, *dys: Value | None) -> Gradients:
         a, b = (t.cast_to(v, dy.type.dtype) for v in (a, b))
     if t.wanted(0):
         left, right = (b, dy) if swapped_a else (dy, b)
-        da = _product(t, left, right, swapped_a and swapped_b, swapped_a or not swapped_b, node.operand(0), 0)
+        da = _product(t, left, right, swapped_a and swapped_b, swapped_a or not swapped_b, node, 0)
     if t.wanted(1):
         left, right = (dy, a) if swapped_b else (a, dy)
-        db = _product(t, left, right, swapped_b or not swapped_a, swapped_a and swapped_b, node.operand(1), 1)
+        db = _product(t, left, right, swapped_b or not swapped_a, swapped_a and swapped_b, node, 1)
     return [da, db]
 
 
-def _product(t: Tape, a: Value, b: Value, swap_a: bool, swap_b: bool, like: Value, index: int) -> Value:
-    """a b as the gradient of operand ``index``: written in the dtype that is wanted; what is summed is summed in f32.
+def _product(t: Tape, a: Value, b: Value, swap_a: bool, swap_b: bool, node: Node, index: int) -> Value:
+    """a b as the gradient of operand ``index`` of the product ``node``: written in the dtype that is wanted, or in f32
+    where it is then summed over what the operand was broadcast along.
 
     A weight under a batch of activations takes one product over the batch and the rows, not a batch of products.
     """
-    want = t.dtype(index)
-    rank = len(like.type.dims)
-    if swap_a and not swap_b and rank == 2 and len(a.type.dims) == len(b.type.dims) > 2:
-        a, b = _flat(t, a), _flat(t, b)
-    made: Value = t.matmul(a, b, transpose_a=swap_a, transpose_b=swap_b, to=_to(a, want))
-    if made.type.dims != like.type.dims:
-        made = t.summed(t.wide(made), like)
-    return t.narrow(made, index)
+    like, want = node.operand(index), t.dtype(index)
+    summed = like.type.dims[:-2] != node.result.type.dims[:-2]
+    if swap_a and not swap_b and like.type.rank == 2 and a.type.rank == b.type.rank > 2:
+        a, b, summed = _flat(t, a), _flat(t, b), False
+    made: Value = t.matmul(a, b, transpose_a=swap_a, transpose_b=swap_b, to=_to(a, F32 if summed else want))
+    return t.narrow(t.summed(made, like) if summed else made, index)
 
 
 def _to(a: Value, want: DType) -> DType | None:
     """The result dtype to ask of a product: None for the operands' own; a product does not narrow."""
-    return want if want is not a.type.dtype and want.bits > a.type.dtype.bits else None
+    return want if want.bits > a.type.dtype.bits else None
 
 
 def _flat(t: Tape, x: Value) -> Value:

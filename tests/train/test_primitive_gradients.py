@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moec.eval import run
 from moec.ir.symbol import sym
-from moec.ir.types import F32
+from moec.ir.types import BF16, F16, F32, DType
 from moec.ops import OPS
 from moec.ops.tape import refusal
-from tests.support.train import Case, check_case
+from tests.support.train import Case, check_case, joint, module_of
 
 Array = np.ndarray
 T, S = sym("T"), sym("S")
@@ -92,6 +93,20 @@ def elementwise(name: str, rng: np.random.Generator) -> Iterator[Case]:
                 if name == "mod":
                     x = rng.integers(-3, 4, np.broadcast_shapes(a, b)) * y + y * rng.uniform(0.2, 0.8, ())
                 yield Case(name, [x, y], attrs)
+
+
+def kinks(name: str) -> Iterator[Case]:
+    """Where central differences see the mean of both sides, and so do gradients: a tie of two, a base of 0."""
+    x = np.array([[1.0, 2.0, 2.0], [0.5, -1.0, -1.0]])
+    if name in ("minimum", "maximum"):
+        yield Case(name, [x, np.array([1.0, 0.0, 2.0])])
+    elif name in ("reduce_max", "reduce_min"):
+        y = np.array([[1.0, 2.0, 2.0], [0.5, -1.0, -1.0], [-2.0, -2.0, 3.0]])
+        yield Case(name, [y], {"axes": (1,), "keepdims": True})
+    elif name == "pow":
+        yield Case(name, [np.array([0.0, 1.5, 0.0]), np.array([2.0, 2.5, 3.0])])
+    elif name == "abs":
+        yield Case(name, [np.array([0.0, -1.0, 2.0])])
 
 
 def reductions(name: str, rng: np.random.Generator) -> Iterator[Case]:
@@ -229,6 +244,24 @@ def segments(name: str, rng: np.random.Generator) -> Iterator[Case]:
         yield Case(name, [distinct(rng, 5, 7), np.array(counts)])
 
 
+EPS = {"bf16": 2.0**-8, "f16": 2.0**-11}
+"""Half a unit in the last place, relative: what one rounding may change."""
+
+SMALLEST = 2.0**-4
+"""Gradients below this are measured as if they were as large."""
+
+ROUNDINGS = {
+    **dict.fromkeys(("div", "exp", "sqrt", "sigmoid"), 2),
+    **dict.fromkeys(("pow", "reciprocal"), 3),
+    "rsqrt": 4,
+    "tanh": 27,
+    **dict.fromkeys(("softmax", "log_softmax"), 4),
+}
+"""More than one where the gradient reads the op's own result, which forward rounded: once, twice in y^2, three times in
+y^3, 2 y^2 / (1 - y^2) times for tanh (26 at |x| = 2); of a softmax's dy and its mean, before they cancel.
+"""
+
+
 Cases = Callable[[str, np.random.Generator], Iterator[Case]]
 CASES: dict[str, Cases] = {
     **{n: elementwise for n, d in OPS.items() if "elementwise" in d.traits and d.grad is not None},
@@ -263,5 +296,25 @@ def test_every_gradient_is_compared_with_differences() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_the_differences(name: str, symbolic: bool) -> None:
     rng = np.random.default_rng(len(name))
-    for i, case in enumerate(CASES[name](name, rng)):
+    for i, case in enumerate((*CASES[name](name, rng), *kinks(name))):
         check_case(case, symbolic, seed=i)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize("name", [n for n in CASES if n not in ("cast", "range")])
+def test_16_bit_gradients_round_once(name: str, dtype: DType) -> None:
+    """Each differs from the f64 gradient of the same operands by the rounding of its largest terms, not by more."""
+    rng = np.random.default_rng(len(name))
+    for case in CASES[name](name, rng):
+        operands = [None if a is None else a.astype(dtype.carrier) if a.dtype.kind == "f" else a for a in case.operands]
+        made = joint(module_of(case, floats=dtype))
+        inputs = {f"x{i}": a for i, a in enumerate(operands) if a is not None}
+        hooks = [v for v in made.main.inputs if v.name not in inputs]
+        inputs |= {v.name: rng.uniform(0.5, 1.5, v.type.dims).astype(dtype.carrier) for v in hooks}
+        low, high = (run(made, inputs, fp64=fp64) for fp64 in (False, True))
+        for key in high:
+            if key.startswith("d_") and high[key].size:
+                assert low[key].dtype == dtype.carrier
+                scale = np.abs(high[key]) if "elementwise" in OPS[name].traits else np.abs(high[key]).max()
+                off = np.abs(low[key].astype(float) - high[key]) / np.maximum(scale, SMALLEST)
+                assert off.max() <= ROUNDINGS.get(name, 1) * EPS[dtype.name], (key, case.attrs)
