@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from corpus_paths import corpus_folder
 from hf_exports import for_module, layer_weights
@@ -203,3 +204,43 @@ def test_counts_weights_as_published() -> None:
     assert billions("qwen3_235b_a22b") == pytest.approx(235.09 - 1.24, abs=0.01)
     assert billions("pangu_ultra_moe") == pytest.approx(718 - 2.36, abs=2)
     assert billions("gpt_oss_120b") == pytest.approx(116.83 - 1.16, abs=0.01)
+
+
+BLOCKS: dict[str, tuple[str, dict[str, int], dict[str, str]]] = {
+    "qwen3_moe_block": (
+        "qwen3_moe_moe_dynamo_batched_mm_dyn_op21",
+        {"H": 32, "E": 8, "I": 24},
+        {"top_k = 8": "top_k = 4"},
+    ),
+    "mixtral_block": ("mixtral_moe_dynamo_batched_mm_dyn_op18", {"H": 32, "E": 8, "I": 48}, {}),
+    "deepseek_v3_block": (
+        "deepseek_v3_moe_dynamo_batched_mm_dyn_op23",
+        {"H": 32, "E": 16, "I": 16},
+        {"top_k = 8": "top_k = 4", "groups = 8, group_top_k = 4": "groups = 4, group_top_k = 2"},
+    ),
+}
+"""Each block with its export, the sizes of that, and other numbers."""
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_block_computes_what_its_export_stored(name: str) -> None:
+    export, sizes, changes = BLOCKS[name]
+    path = next((p for f in (DATA.parent, EXPORTS) if (p := f / f"{export}.onnx").is_file()), None)
+    if path is None:
+        pytest.skip("no export of this block; set MOEC_CORPUS")
+    text = text_of(name, sizes).replace("bf16", "f32")
+    for old, new in changes.items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    held = [onnx.numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer]
+    router, gate_up, down, *shared = [a for a in held if a.ndim > 1]
+    weights = {"router": router, "gate_up": gate_up, "down": down}
+    if shared:
+        gate, up, last = (a.T for a in shared)
+        bias = next(a for a in held if a.shape == (sizes["E"],))
+        weights |= {"shared_gate_up": np.concatenate([gate, up]), "shared_down": last, "score_bias": bias}
+    with np.load(path.with_suffix(".npz")) as stored:
+        for case in ("", "2"):
+            x, wanted = stored[f"in{case}.hidden_states"], stored[f"out{case}.0"]
+            got = run(parse_moe(text), {"x": x.reshape(-1, sizes["H"])}, weights)["y"]
+            np.testing.assert_allclose(got, wanted.reshape(got.shape), atol=5e-6, rtol=0)
