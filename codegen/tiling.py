@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE
@@ -19,6 +19,15 @@ MMAD_HEAD = 21
 """Cycles before the first fractal of a Mmad (CANN asc-devkit docs, mmad performance test)."""
 K_PER_CYCLE = {2: 16, 4: 4}
 """Inner length of the 16 x 16 x k block that one cycle multiplies, by item size (CANN asc-devkit docs)."""
+LINE_ROW, LINE_TURN = 6.3, 0.375
+"""Cycles of a row of 512 bytes into L1, and of a core's turn at a line that others read too (CANN asc-devkit examples:
+8192^3 product, data_copy)."""
+HBM_BYTES_PER_CYCLE = 34
+"""Device memory, one of 24 cores (CANN asc-devkit examples, data_copy)."""
+L2_BYTES = 96 * 1024 * 1024
+"""L2 of the smallest chip of NPU arch 2201 (platform ini)."""
+PANELS = (0, 16, 8)
+"""Rows of tiles that are taken before the next rows; 0: all."""
 TILE_HEAD = 600
 """Cycles until the first data of a tile arrives when nothing hides them (GM to L1 latency and layout change)."""
 
@@ -110,4 +119,27 @@ def cube_tile(m: int, n: int, k: int, dtype: str, caps: Capacities, node: str = 
                 "choose a target with larger buffers",
             )
         )
-    return min(fitting, key=lambda t: (cycles(t, m, n, k, size, caps.aic), -t.m * t.n, -t.k1, -t.k0, t.m))
+    best = min(fitting, key=lambda t: (cycles(t, m, n, k, size, caps.aic), -t.m * t.n, -t.k1, -t.k0, t.m))
+    return replace(best, panel=panel(best, m, n, k, size, caps.aic))
+
+
+def panel(t: CubeTile, m: int, n: int, k: int, size: int, cores: int) -> int:
+    """The panel height that moves [m, k] x [n, k] fastest.
+
+    Down whole columns all cores read the same rows of the second operand at a time, and the first may not stay in the
+    L2; in panels the second is read once a panel.
+    """
+    rows, cols = -(-m // t.m), -(-n // t.n)
+
+    def cost(height: int) -> float:
+        tall = min(height or rows, rows)
+        wide = -(-cores // tall)
+        first, second = m * k * size, n * k * size
+        kept = tall * t.m * k * size + wide * t.n * k * size <= L2_BYTES
+        a = first if kept else first * -(-cols // wide)
+        b = second if second + tall * t.m * k * size <= L2_BYTES else second * -(-rows // tall)
+        lines = rows * cols * -(-k * size // 512)
+        turns = t.n * max(0.0, LINE_TURN * min(tall, cores) - LINE_ROW)
+        return (a + b) / HBM_BYTES_PER_CYCLE + lines * turns
+
+    return min(PANELS, key=cost)
