@@ -7,6 +7,7 @@ import pytest
 from grad_cases import ACTIVATIONS, ROUTERS, routing
 from moe_blocks import block, check_block, joint, saved
 
+from moec.eval import run
 from moec.ops import OPS
 
 PLAIN = ACTIVATIONS["silu, chunked"]
@@ -62,6 +63,16 @@ def test_slots_above_a_capacity(scope: str, dropped: str, weights_on: str) -> No
     router = routing("sigmoid", top_k=2, renormalize=True)
     operands, attrs = block(np.random.default_rng(6), router, PLAIN, 6, 3, biases=True, weights_on=weights_on)
     check_block(operands, {**attrs, "capacity": 2, "capacity_scope": scope, "dropped": dropped})
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_no_tokens_give_zeros(router: str) -> None:
+    attrs, steer = ROUTERS[router]
+    operands, all_attrs = block(np.random.default_rng(0), attrs, PLAIN, tokens=0, steer=steer, shared=True)
+    module = joint(operands, all_attrs)
+    feeds = {v.name: operands.get(v.name, operands["x"]).astype(np.float32) for v in module.main.inputs}
+    for name, got in run(module, feeds).items():
+        assert not got.any() and (got.size or name in ("y", "d_x")), name
 
 
 def test_ties_go_to_the_lower_expert_in_backward_too() -> None:

@@ -15,6 +15,7 @@ from moe_blocks import block, check_block, expanded, joint, saved
 from moec.eval import run
 from moec.ir.text import print_module
 from moec.ir.types import BF16, F32, DType, TensorType
+from moec.ops.build import Builder
 from moec.ops.verify import verify
 from moec.passes.base import Context
 from moec.passes.prob_placement import ProbPlacement
@@ -112,6 +113,20 @@ def test_outputs_that_others_read_stay_as_they_are() -> None:
     result = ProbPlacement().run(module, Context())
     assert not result.applied
     assert [m.reason for m in result.near_misses] == ["the outputs are also read by return"]
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_a_near_miss_says_what_is_in_the_way(biases: bool) -> None:
+    operands, attrs = wide(5, routing(top_k=2), biases=biases)
+    module = expanded(operands, attrs)
+    if not biases:
+        (unpermute,) = [n for n in module.main if n.op == "unpermute"]
+        unpermute.set_operand(0, Builder(module.main, unpermute).tanh(unpermute.operand(0)))
+    before = print_module(module)
+    result = ProbPlacement().run(module, Context())
+    wanted = "the down-projection has a bias" if biases else "tanh stands between the down-projection"
+    assert any(m.reason.startswith(wanted) for m in result.near_misses)
+    assert not result.applied and print_module(module) == before
 
 
 class Slow:
