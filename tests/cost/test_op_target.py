@@ -70,6 +70,14 @@ def test_a_collective_takes_its_exchange() -> None:
     time = B1.estimate("all_reduce", [bf16(1 << 20)], attrs, {})
     assert time.us == B1.collective("all_reduce", 2 << 20, 8, ranks_per_node=8)
     assert time.core == "comm"
+    assert 0 < time.floor_us <= time.low_us < time.us < time.high_us
+    assert time.floor_us == pytest.approx(2 * (2 << 20) * 7 / 8 / 196e9 * 1e6 + 1.0)
+
+
+def test_a_read_by_the_host_takes_what_the_call_takes() -> None:
+    time = B1.estimate("to_host", [bf16(8)], {}, {})
+    assert (time.us, time.core) == (B1.host("read"), "host")
+    assert time.low_us < time.us < time.high_us
 
 
 def test_control_flow_is_refused() -> None:

@@ -12,12 +12,13 @@ from moec.ir.types import TensorType
 from moec.ops.registry import opdef
 from moec.target import KernelTime, Sizes
 from moec.targets.ascend.machine import Machine
+from moec.targets.ascend.opmodel.bands import ACROSS_NODES, IN_NODE
 from moec.targets.ascend.opmodel.chip import chip_of
 from moec.targets.ascend.opmodel.constants import OP_MODEL_VERSION
 from moec.targets.ascend.opmodel.estimate import estimate_work
-from moec.targets.ascend.opmodel.host import host_us
+from moec.targets.ascend.opmodel.host import host_calls
 from moec.targets.ascend.opmodel.layer import work_of
-from moec.targets.ascend.opmodel.links import COLLECTIVES, collective_us
+from moec.targets.ascend.opmodel.links import COLLECTIVES, collective_floor_us, collective_us
 from moec.targets.ascend.opmodel.tensor import Tensor
 
 CONTROL = ("if", "loop", "scan", "call", "fused", "host", "moe")
@@ -55,8 +56,11 @@ def op_time(
     if cost == "comm" and op in COLLECTIVES:
         return _exchange(machine, op, attrs, given, outs, sizes)
     if cost == "host":
-        us = host_us("read" if op in ("to_host", "read_wait") else "launch")
-        return KernelTime(op, "host", 0, 0, us, us, 0.0, "host", 0, 0, model=OP_MODEL_VERSION)
+        call = host_calls()["read" if op in ("to_host", "read_wait") else "launch"]
+        return KernelTime(
+            op, "host", 0, 0, call.us, call.us, 0.0, "host", 0, 0, model=OP_MODEL_VERSION, low_us=call.low_us,
+            high_us=call.high_us, confidence="medium" if call.confidence == "measured" else "low",
+        )  # fmt: skip
     work = work_of(op, cost, ins, outs, attrs)
     if work is None or (work.moved == 0 and work.vector == 0):
         raise Refusal(f"op '{op}' moves and computes nothing", Where(node=op), "ask for an op that has a kernel")
@@ -79,11 +83,14 @@ def _exchange(
     at = group.at(sizes)
     ranks, stride = int(str(at.size)), int(str(at.stride))
     local = max(1, min(ranks, int(machine["links.node.size"]) // max(1, stride)))
-    us = collective_us(machine, op, ins[0].bytes, ranks, local)
+    asked = (machine, op, ins[0].bytes, ranks, local)
+    us, floor = collective_us(*asked), collective_floor_us(*asked)
+    band = IN_NODE if local == ranks else ACROSS_NODES
     moved = ins[0].bytes + sum(t.bytes for t in outs)
     return KernelTime(
-        op, "comm", 0, round(us * machine["clock_mhz"]), us, 0.0, 0.0, "link", 0, moved, model=OP_MODEL_VERSION
-    )
+        op, "comm", 0, round(us * machine["clock_mhz"]), us, 0.0, floor, "link", 0, moved, model=OP_MODEL_VERSION,
+        low_us=max(floor, us * band.low), high_us=us * band.high, confidence=band.confidence,
+    )  # fmt: skip
 
 
 def _tensor(t: TensorType, op: str, sizes: Sizes) -> Tensor:

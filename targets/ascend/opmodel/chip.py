@@ -68,7 +68,7 @@ def machine_of_class(text: str) -> str | None:
         if name in known:
             return name
     cores, clock = stated(text)
-    third = bool(re.search(r"\bA3\b|910C", text)) and not re.search(r"\bA2\b", text)
+    third = bool(re.search(r"\bA3\b|910C|910_93", text)) and not re.search(r"\bA2\b", text)
     if cores == 20 or (clock is not None and clock <= 1700):
         small = clock is not None and clock <= 1700
         return ("ascend910_9362" if small else "ascend910_9372") if third else "ascend910b4" if small else "ascend910b3"

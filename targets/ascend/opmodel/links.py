@@ -43,15 +43,16 @@ class Tier:
         return sent / (self.rate * share) * 1e6 + self.latency
 
 
-def tiers(machine: Machine) -> tuple[Tier, Tier]:
-    """Within a node and between nodes. Cards of a node with one die each (A2) form a mesh, those with two (A3) a
-    switched plane.
+def tiers(machine: Machine, efficient: bool = False) -> tuple[Tier, Tier]:
+    """Within a node and between nodes, at the rate that transfers get (``efficient``: at the links' own).
+
+    Cards of a node with one die each (A2) form a mesh, those with two (A3) a switched plane.
     """
     c = figures()
     mesh = int(c["mesh_links"]) if machine["links.die.size"] <= 1 else 0
-    inner = Tier(machine["links.node.rate"] * c["efficiency"], machine["links.node.latency"], mesh)
-    rate = machine["links.cluster.rate"] * c["efficiency"] * c["between"]
-    return inner, Tier(rate, machine["links.cluster.latency"], 0)
+    share, between = (1.0, 1.0) if efficient else (c["efficiency"], c["efficiency"] * c["between"])
+    inner = Tier(machine["links.node.rate"] * share, machine["links.node.latency"], mesh)
+    return inner, Tier(machine["links.cluster.rate"] * between, machine["links.cluster.latency"], 0)
 
 
 def collective_us(machine: Machine, op: str, bytes_per_rank: int, ranks: int, ranks_per_node: int) -> float:
@@ -83,6 +84,14 @@ def collective_us(machine: Machine, op: str, bytes_per_rank: int, ranks: int, ra
     base = c["base"] + (2 * outer.latency * ceil(log2(nodes)) if nodes > 1 else 0.0)
     filling = min(_filled(op, moved, ranks), c["fill_bytes"]) / c["fill_rate"] * 1e6
     return base + filling + _transfer(op, moved, local, nodes, inner, outer)
+
+
+def collective_floor_us(machine: Machine, op: str, bytes_per_rank: int, ranks: int, ranks_per_node: int) -> float:
+    """Microseconds of the exchange alone at the links' full rates."""
+    local = min(ranks, ranks_per_node)
+    if ranks == 1:
+        return 0.0
+    return _transfer(op, float(bytes_per_rank), local, ceil(ranks / local), *tiers(machine, efficient=True))
 
 
 def _filled(op: str, moved: float, ranks: int) -> float:
