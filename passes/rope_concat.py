@@ -30,7 +30,7 @@ from moec.passes.rope_concat_forms import (
 )
 from moec.passes.rope_concat_products import PRODUCT_RULES, product_with_concat
 from moec.passes.rule_pass import run_rules, witness_prover
-from moec.passes.rules_shape import slice_of_concat_first, slice_of_concat_second
+from moec.passes.rules_shape import reshape_reshape, slice_of_concat_first, slice_of_concat_second
 from moec.rewrite.engine import Prover
 from moec.rewrite.match import Match
 from moec.rewrite.rule import Rule, miss, near, rule
@@ -178,7 +178,7 @@ class RopeConcatElim(PricedRulePass):
 
     @classmethod
     def rules(cls) -> list[Rule]:
-        return [*ROPE_CONCAT_RULES, *PRODUCT_RULES, slice_of_concat_first, slice_of_concat_second]
+        return [*ROPE_CONCAT_RULES, *PRODUCT_RULES, slice_of_concat_first, slice_of_concat_second, reshape_reshape]
 
     def run(self, module: Module, context: Context) -> Result:
         result = Result()

@@ -1,5 +1,6 @@
 """The same on products: what was put together along the summed dimension is multiplied apart and added, what was put
-together along a kept one and cut again is multiplied alone, and a sum over heads moves into the product.
+together along a kept one and cut again is multiplied alone, and a sum over heads moves into the product, which need not
+be transposed first.
 """
 
 from __future__ import annotations
@@ -105,6 +106,46 @@ def product_of_copies(
     yield T.matmul(x, y, transpose_a=flip, transpose_b=turn, to=to)
 
 
+def _turned(view: bool) -> Rule:
+    """A transposed product. ``view``: its leading dimensions stand under another shape in between."""
+    shape = "; shape = [2, 3, 4, 5]" if view else ""
+
+    def of(x: str = "[6, 4, 7]", y: str = "[6, 7, 5]", perm: str = "[0, 2, 1]", shape: str = shape) -> str:
+        perm = "[0, 1, 3, 2]" if view and perm == "[0, 2, 1]" else perm
+        return f"x: {x}; y: {y}{shape}; perm = {perm}; flip = false; turn = false; to = none"
+
+    other = "[0, 2, 1, 3]" if view else "[1, 0, 2]"
+    refused = [near("moves more than the last two", of(perm=other))]
+    if view:
+        refused.append(near("rows and columns are taken apart", of(shape="; shape = [6, 2, 2, 5]")))
+
+    @rule(
+        "product-turned" + ("-view" if view else ""),
+        exactness="reassociated",
+        why="the transpose of a product is the product of the transposed factors in the other order",
+        cases=[of(), of(x="[6, 7, 4]").replace("flip = false", "flip = true")],
+        near=refused,
+        escape="refuse",
+        more_attrs=["shape"] if view else [],
+    )
+    def turned(
+        x: Term, y: Term, *, perm: Sequence[int], flip: bool, turn: bool, to: DType | None, **more: Any
+    ) -> Iterator[Any]:
+        product = T.matmul(x, y, transpose_a=flip, transpose_b=turn, to=to)
+        seen = T.reshape(product, shape=more["shape"]) if view else product
+        yield T.transpose(seen, perm=perm)
+        last = len(perm) - 2
+        swapped = tuple(perm) == (*range(last), last + 1, last)
+        require(swapped, f"the transpose {list(perm)} moves more than the last two dimensions", product)
+        if view:
+            kept = tuple(more["shape"][-2:]) == product.shape[-2:]
+            require(kept, f"rows and columns are taken apart: {product.type} as {_text(more['shape'])}", product)
+        other = T.matmul(y, x, transpose_a=not turn, transpose_b=not flip, to=to)
+        yield T.reshape(other, shape=(*more["shape"][:-2], *other.shape[-2:])) if view else other
+
+    return turned
+
+
 def _head_sum(flat: bool) -> Rule:
     """Products of each head summed over the heads. ``flat``: batch and heads are one dimension of the product."""
     x, q = ("[6, 4, 5]", "[6, 4, 2]") if flat else ("[2, 3, 4, 5]", "[2, 3, 4, 2]")
@@ -163,6 +204,7 @@ PRODUCT_RULES = [
     *(_product(shared) for shared in ("second", "first", "")),
     product_with_concat,
     product_of_copies,
+    *(_turned(view) for view in (False, True)),
     *(_head_sum(flat) for flat in (False, True)),
 ]
 """Rules on products, in the order in which they are tried."""
