@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from moec.targets.ascend.opmodel.chip import load_class, machine_of_class
 from moec.targets.ascend.opmodel.predict import predict
 from moec.targets.ascend.opmodel.rows_in import read_row
-from moec.targets.ascend.opmodel.vendor import describe, lookup, table
+from moec.targets.ascend.opmodel.vendor import FAMILIES, HINTS, describe, lookup, table
 from moec.targets.ascend.opmodel.work import Work
 
 GIB = 1 << 30
@@ -114,6 +116,22 @@ def test_names_with_versions_and_prefixes() -> None:
     assert lookup("ForeachMulScalar") is not None
     assert lookup("NobodyKnowsThis") is None
     assert len(table()) > 300
+
+
+def test_a_name_that_nobody_listed_says_something() -> None:
+    product = work("SomeFusedMatMulBiasGelu", "128,512;512,64", "128,64", BF)
+    assert (product.kind, product.flops) == ("unknown", 2 * 128 * 512 * 64)
+    misfit = work("MatMulOfTomorrow", "128,512;17", "128,64", BF)
+    assert (misfit.kind, misfit.flops) == ("unknown", 0)
+    assert (
+        work("TopKOfTomorrow", "128,512", "128,8", "FLOAT -> FLOAT").vector
+        > work("NobodyKnowsThis", "128,512", "128,8", "FLOAT -> FLOAT").vector
+    )
+
+
+def test_every_hint_leads_to_a_description() -> None:
+    for pattern, family, kind in HINTS:
+        assert re.compile(pattern) and callable(FAMILIES[family](kind)), pattern
 
 
 def test_a_collective_is_no_kernel() -> None:

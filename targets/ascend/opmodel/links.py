@@ -43,14 +43,14 @@ class Tier:
         return sent / (self.rate * share) * 1e6 + self.latency
 
 
-def tiers(machine: Machine, efficient: bool = False) -> tuple[Tier, Tier]:
-    """Within a node and between nodes, at the rate that transfers get (``efficient``: at the links' own).
+def tiers(machine: Machine, ideal: bool = False) -> tuple[Tier, Tier]:
+    """Within a node and between nodes, at the rate that transfers get (``ideal``: at the links' own).
 
     Cards of a node with one die each (A2) form a mesh, those with two (A3) a switched plane.
     """
     c = figures()
     mesh = int(c["mesh_links"]) if machine["links.die.size"] <= 1 else 0
-    share, between = (1.0, 1.0) if efficient else (c["efficiency"], c["efficiency"] * c["between"])
+    share, between = (1.0, 1.0) if ideal else (c["efficiency"], c["efficiency"] * c["between"])
     inner = Tier(machine["links.node.rate"] * share, machine["links.node.latency"], mesh)
     return inner, Tier(machine["links.cluster.rate"] * between, machine["links.cluster.latency"], 0)
 
@@ -91,7 +91,7 @@ def collective_floor_us(machine: Machine, op: str, bytes_per_rank: int, ranks: i
     local = min(ranks, ranks_per_node)
     if ranks == 1:
         return 0.0
-    return _transfer(op, float(bytes_per_rank), local, ceil(ranks / local), *tiers(machine, efficient=True))
+    return _transfer(op, float(bytes_per_rank), local, ceil(ranks / local), *tiers(machine, ideal=True))
 
 
 def _filled(op: str, moved: float, ranks: int) -> float:

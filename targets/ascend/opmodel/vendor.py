@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -67,7 +68,15 @@ def describe(op: str, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     if re.match(r"(hcom|hccl|allreduce|allgather|reducescatter|alltoall|broadcast$)", op.strip().lower()):
         raise ValueError(f"{op} is a collective: its ranks are not stated")
     found = lookup(op)
-    return unknown(ins, outs) if found is None else found(ins, outs)
+    if found is not None:
+        return found(ins, outs)
+    guess = hinted(op)
+    if guess is not None:
+        try:
+            return replace(guess(ins, outs), kind=UNKNOWN)
+        except (ValueError, IndexError, ZeroDivisionError):
+            return unknown(ins, outs)
+    return unknown(ins, outs)
 
 
 @lru_cache(maxsize=4096)
@@ -81,6 +90,38 @@ def lookup(op: str) -> Describe | None:
     for key in (name, bare, re.sub(r"(v\d+|d)$", "", bare), re.split(r"[+(/ _]", bare)[0]):
         if key in known:
             return known[key]
+    return None
+
+
+HINTS: tuple[tuple[str, str, str], ...] = (
+    (r"grouped_?mat", "grouped_matmul", ""), (r"mat_?mul|gemm|linear", "matmul", ""),
+    (r"attention.*grad", "attention", "backward"), (r"paged|incre|decode.*attention", "attention", "decode"),
+    (r"attention", "attention", "forward"), (r"conv\d?d", "convolution", "forward"), (r"cache", "cache", ""),
+    (r"swiglu.*grad|glu.*grad", "gated", "swiglu_grad"), (r"swiglu|geglu|glu$", "gated", "swiglu"),
+    (r"rotary|rope", "rotary", "rope"), (r"unpermute|finalize|combine", "unpermute", "weighted"),
+    (r"permute|routing|dispatch", "permute", ""), (r"gating|moe.*topk", "gating", ""), (r"top_?k", "topk", ""),
+    (r"sort", "sort", ""), (r"rms_?norm.*grad", "rows", "rms_norm_grad"), (r"rms_?norm", "rows", "rms_norm"),
+    (r"norm.*grad", "rows", "layer_norm_grad"), (r"layer_?norm|group_?norm", "rows", "layer_norm"),
+    (r"softmax.*grad", "rows", "softmax_grad"), (r"softmax", "rows", "softmax"), (r"pool", "rows", "pool"),
+    (r"adam|lamb|momentum|optimizer", "optimizer", "adam"), (r"scatter|index.*(put|add)", "scatter", "add"),
+    (r"gather|embedding|index|take", "gather", ""), (r"transpose", "transpose", ""),
+    (r"concat|slice|split|pad|roll|flip", "strided", ""), (r"broadcast|tile|expand|repeat", "broadcast", ""),
+    (r"reduce|sum|mean|norm", "reduce", "add"), (r"zero|fill|ones|memset", "fill", ""), (r"copy|move", "copy", ""),
+    (r"quant", "rows", "quant"), (r"gelu", "elementwise", "gelu"),
+)  # fmt: skip
+"""What parts of a name say of an operator that is not in the table: pattern, family, variant; the first that fits."""
+
+UNKNOWN = "unknown"
+"""The kind of an operator that is not in the table."""
+
+
+@lru_cache(maxsize=4096)
+def hinted(op: str) -> Describe | None:
+    """How to describe an unknown operator by what its name says; None where it says nothing."""
+    name = op.strip().lower()
+    for pattern, family, kind in HINTS:
+        if re.search(pattern, name):
+            return FAMILIES[family](kind)
     return None
 
 
@@ -101,4 +142,4 @@ def on_host_cores(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
 
 def unknown(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     """An operator nobody described: its bytes once, and a handful of vector instructions an element."""
-    return elementwise("other", ins, outs, flat_is_cold=False, name="unknown")
+    return elementwise("other", ins, outs, flat_is_cold=False, name=UNKNOWN)
