@@ -192,11 +192,13 @@ class AttentionLSE:
         dy, dlse = dys
         if dlse is not None:
             raise NoGradient("the logarithm of the scores' sum is kept for the gradient only and has none itself")
-        if t.wanted(3):
-            raise NoGradient("the mask of an attention gets none: say what else to differentiate for (wrt)")
         y, lse = node.results
         dq, dk, dv, dsinks, dq_rope, dk_rope = t.attention_grad(
             *node.operands[:3], y, lse, dy, *node.operands[3:], **node.attrs
         )
-        found = [dq, dk, dv, None, dsinks, dq_rope, dk_rope][: len(node.operands)]
+        dmask = None
+        if t.wanted(3):
+            rope = node.operands[5:]
+            dmask = t.attention_mask_grad(*node.operands[:3], y, lse, dy, node.operands[3], *rope, **node.attrs)
+        found = [dq, dk, dv, dmask, dsinks, dq_rope, dk_rope][: len(node.operands)]
         return [t.narrow(g, i) if g is not None and t.wanted(i) else None for i, g in enumerate(found)]

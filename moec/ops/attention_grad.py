@@ -78,14 +78,7 @@ class AttentionGrad:
         **attrs: Any,
     ) -> tuple[Array, ...]:
         heads, scale = q.shape[1], q.dtype.type(attrs["scale"])
-        capped, scores = attention_scores(q, k, mask, q_rope, k_rope, **attrs)
-        row = lse[..., None].astype(q.dtype)
-        if attrs["empty_rows"] == "zero":
-            row = np.where(np.isneginf(row), np.inf, row)
-        with np.errstate(invalid="ignore"):
-            p = np.exp(scores - row)
-        delta = np.sum(dy * y, axis=-1, keepdims=True)
-        ds = p * (np.matmul(dy, np.swapaxes(repeated(v, heads), -1, -2)) - delta)
+        capped, p, delta, ds = _by_scores(q, k, v, y, lse, dy, mask, q_rope, k_rope, attrs)
         if attrs["softcap"] is not None:
             ds = ds * (1 - np.square(capped / q.dtype.type(attrs["softcap"])))
         ds = ds * scale
@@ -99,6 +92,71 @@ class AttentionGrad:
             dq_rope = np.matmul(ds, repeated(k_rope, heads))
             dk_rope = _per_head(np.matmul(np.swapaxes(ds, -1, -2), q_rope), k_rope.shape[1])
         return np.matmul(ds, repeated(k, heads)), dk, dv, dsinks, dq_rope, dk_rope
+
+
+@op(
+    "attention_mask_grad(q: [B, N, S, D], k: [B, M, T, D], v: [B, M, T, V], y: [B, N, S, V], lse: [B, N, S], "
+    f"dy: [B, N, S, V], mask: any, q_rope?: [B, N, S, R], k_rope?: any, *, {ATTENTION}) -> any"
+)
+class AttentionMaskGrad:
+    """The gradient of ``attention`` by a mask that is added to its scores, in the mask's shape and dtype.
+
+    p * (dy v^T - sum over V of dy * y), p = e^(score - lse), summed over the dimensions that the mask is broadcast
+    along; 0 where the mask is -inf. In f32, rounded once.
+    """
+
+    dtype = "mask"
+    cost = "composite"
+    grad = no_grad("second derivatives are not offered")
+
+    @staticmethod
+    def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
+        check_attention(types, attrs, 6, 7)
+        mask = known(types)[6]
+        if not mask.dtype.is_float:
+            raise ValueError(f"a mask of {mask.dtype} is not added to scores")
+        return [mask.shape]
+
+    @staticmethod
+    def ref(
+        q: Array,
+        k: Array,
+        v: Array,
+        y: Array,
+        lse: Array,
+        dy: Array,
+        mask: Array,
+        q_rope: Array | None = None,
+        k_rope: Array | None = None,
+        **attrs: Any,
+    ) -> Array:
+        ds = _by_scores(q, k, v, y, lse, dy, mask, q_rope, k_rope, attrs)[3]
+        lead = ds.ndim - mask.ndim
+        axes = tuple(i for i in range(ds.ndim) if i < lead or mask.shape[i - lead] != ds.shape[i])
+        return np.asarray(np.sum(ds, axis=axes, keepdims=True)).reshape(mask.shape)
+
+
+def _by_scores(
+    q: Array,
+    k: Array,
+    v: Array,
+    y: Array,
+    lse: Array,
+    dy: Array,
+    mask: Array | None,
+    q_rope: Array | None,
+    k_rope: Array | None,
+    attrs: dict[str, Any],
+) -> tuple[Array, Array, Array, Array]:
+    """Scores before masking, the softmax, the sum of dy * y, and the gradient by the masked scores."""
+    capped, scores = attention_scores(q, k, mask, q_rope, k_rope, **attrs)
+    row = lse[..., None].astype(q.dtype)
+    if attrs["empty_rows"] == "zero":
+        row = np.where(np.isneginf(row), np.inf, row)
+    with np.errstate(invalid="ignore"):
+        p = np.exp(scores - row)
+    delta = np.sum(dy * y, axis=-1, keepdims=True)
+    return capped, p, delta, p * (np.matmul(dy, np.swapaxes(repeated(v, q.shape[1]), -1, -2)) - delta)
 
 
 def _per_head(x: Array, heads: int) -> Array:

@@ -109,14 +109,38 @@ def test_16_bit_gradients_are_within_rounding(form: str, dtype: DType) -> None:
         assert (np.abs(rounded - exact) <= slack).all()
 
 
+MASKS = {"[B, 1, S, T]": (2, 1, 3, 4), "[S, T]": (3, 4), "[N, 1, T]": (2, 1, 4), "[1, 1]": (1, 1), "all": (2, 2, 3, 4)}
+
+
+@pytest.mark.parametrize("shape", MASKS)
+@pytest.mark.parametrize("form", ["plain", "causal", "softcap", "sinks", "everything"])
+def test_a_mask_that_is_added_has_a_gradient_too(form: str, shape: str) -> None:
+    """A learned bias, broadcast in each way; keys that it rules out (-inf) get exact zeros."""
+    attrs, sizes = FORMS[form]
+    given = attention_operands(np.random.default_rng(6), **{**sizes, "heads": 2, "own": 2, "rows": 3, "mask": ""})
+    given[3] = np.random.default_rng(7).standard_normal(MASKS[shape])
+    check_gradients("attention_lse", given, {**PLAIN, **attrs})
+
+
+def test_a_mask_of_minus_infinity_gets_zeros() -> None:
+    given = attention_operands(np.random.default_rng(0))
+    given[3] = np.where(np.eye(3, 4, dtype=bool), -np.inf, 0.5)
+    module = gradient_module("attention_lse", given, PLAIN)
+    got = run(module, feeds_of(module, given, np.random.default_rng(1)))["g3"]
+    assert not got[np.eye(3, 4, dtype=bool)].any() and got[~np.eye(3, 4, dtype=bool)].all()
+
+
 def test_what_has_no_gradient_is_said() -> None:
     from moec.ops.tape import NoGradient
 
-    given = attention_operands(np.random.default_rng(0), mask="add")
-    with pytest.raises(NoGradient, match="mask of an attention gets none"):
-        gradient_module("attention_lse", given, PLAIN)
     with pytest.raises(NoGradient, match="differentiated as attention_lse"):
         gradient_module("attention", attention_operands(np.random.default_rng(0)), PLAIN)
+    given = attention_operands(np.random.default_rng(0), mask="bool")
+    module = gradient_module("attention_lse", given, PLAIN)
+    types = [v.type for v in module.main.inputs if v.name != "dy0"]
+    rows = [types[0], *types[1:3], types[0].with_shape((*types[0].dims[:3], 2))]
+    with pytest.raises(ValueError, match="a mask of bool is not added"):
+        OPS["attention_mask_grad"].infer([*rows, rows[0].with_shape(rows[0].dims[:3]), rows[3], types[3]], PLAIN)
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,8 @@ from moec.ops.build import Builder
 
 
 def _attention_grad(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
-    q, v, dy = (widened(b, x[n]) for n in ("q", "v", "dy"))
-    batch, heads, rows, _ = q.type.dims
-    capped, scores, _ = attention_scores(b, x, a)
-    lse = b.reshape(cast_to(b, x["lse"], q.type.dtype), shape=(batch, heads, rows, 1))
-    if a["empty_rows"] == "zero":
-        lse = b.select(b.eq(lse, number(b, -math.inf, lse)), number(b, math.inf, lse), lse)
-    p = b.exp(b.sub(scores, lse))
-    delta = b.reduce_sum(b.mul(dy, widened(b, x["y"])), axes=(3,), keepdims=True)
-    ds = b.mul(p, b.sub(b.matmul(dy, repeated(b, v, heads), transpose_b=True), delta))
+    heads = x["q"].type.dims[1]
+    capped, lse, p, delta, ds = _by_scores(b, x, a)
     if a["softcap"] is not None:
         ratio = b.div(capped, number(b, a["softcap"], capped))
         ds = b.mul(ds, b.sub(number(b, 1.0, ratio), b.mul(ratio, ratio)))
@@ -48,6 +41,29 @@ def _attention_grad(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ..
         dq_rope,
         dk_rope,
     )
+
+
+def _by_scores(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, Value, Value, Value, Value]:
+    """Scores before masking, lse as a column, the softmax, the sum of dy * y, the gradient by the masked scores."""
+    q, v, dy = (widened(b, x[n]) for n in ("q", "v", "dy"))
+    batch, heads, rows, _ = q.type.dims
+    capped, scores, _ = attention_scores(b, x, a)
+    lse = b.reshape(cast_to(b, x["lse"], q.type.dtype), shape=(batch, heads, rows, 1))
+    if a["empty_rows"] == "zero":
+        lse = b.select(b.eq(lse, number(b, -math.inf, lse)), number(b, math.inf, lse), lse)
+    p = b.exp(b.sub(scores, lse))
+    delta = b.reduce_sum(b.mul(dy, widened(b, x["y"])), axes=(3,), keepdims=True)
+    ds = b.mul(p, b.sub(b.matmul(dy, repeated(b, v, heads), transpose_b=True), delta))
+    return capped, lse, p, delta, ds
+
+
+def _attention_mask_grad(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
+    ds, mask = _by_scores(b, x, a)[4], x["mask"].type
+    lead = 4 - mask.rank
+    axes = (*range(lead), *(i for i, d in enumerate(mask.dims, lead) if d == 1))
+    if axes:
+        ds = b.reduce_sum(ds, axes=axes, keepdims=True)
+    return (cast_to(b, b.reshape(ds, shape=mask.dims), mask.dtype),)
 
 
 def _by_keys(b: Builder, ds: Value, keys: Value, heads: Dim, like: Value) -> Value:
@@ -205,6 +221,7 @@ def _balance_loss(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]
 
 BODIES["balance_loss"] = _balance_loss
 BODIES["attention_grad"] = _attention_grad
+BODIES["attention_mask_grad"] = _attention_mask_grad
 BODIES["swiglu_grad"] = _swiglu_grad
 BODIES["gating_grad"] = _gating_grad
 BODIES["unpermute_grad"] = _unpermute_grad
