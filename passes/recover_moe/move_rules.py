@@ -39,18 +39,27 @@ from moec.passes.recover_moe.index_rules import index_axes, positions
 from moec.passes.recover_moe.interpret import Interpreter, Known, Lost, rule
 from moec.passes.recover_moe.merge import merged
 from moec.passes.recover_moe.row_rules import of_expert, sliced_features, stacked
-from moec.passes.recover_moe.static import Ref
+from moec.passes.recover_moe.static import Ref, changed
 
 
 @rule("reshape")
 def _reshape(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     if k[0].content == Active(number=True):
-        return Abstract(tuple(feature(d) for d in n.attrs["shape"]), k[0].content)
+        return Abstract(tuple(feature(d) for d in n.attrs["shape"]), _numbers(n.attrs["shape"], i))
     flat = flattened(i, n, k[0])
     if flat is not None:
         return flat
     axes = regrouped(k[0].axes, n.operand(0).type.dims, n.attrs["shape"])
     return None if axes is None else Abstract(axes, _held(k[0].content, n, axes, i))
+
+
+def _numbers(shape: tuple[Dim, ...], i: Interpreter) -> Any:
+    """The numbers of the experts that got a token. A reshape to as many as there are experts runs only where all of
+    them did, so that these are 0, 1, 2, ..."""
+    size: Dim = 1
+    for d in shape:
+        size = size * d
+    return Iota() if size == i.expert_count and size in shape else Active(number=True)
 
 
 def _held(content: Any, n: Node, axes: Axes, i: Interpreter) -> Any:
@@ -62,7 +71,10 @@ def _held(content: Any, n: Node, axes: Axes, i: Interpreter) -> Any:
 
 @rule("transpose")
 def _transpose(i: Interpreter, n: Node, k: Known) -> Abstract | None:
-    return Abstract(tuple(k[0].axes[p] for p in n.attrs["perm"]), k[0].content)
+    content = k[0].content
+    if isinstance(content, Row) and content.tree.op == "weight" and content.tree.attrs[0] == "one":
+        content = Row(Tree("weight", (), ("one", changed("transpose", content.tree.attrs[1], perm=n.attrs["perm"]))))
+    return Abstract(tuple(k[0].axes[p] for p in n.attrs["perm"]), content)
 
 
 @rule("expand")
@@ -103,6 +115,8 @@ def _slice(i: Interpreter, n: Node, k: Known) -> Abstract | None:
     if content == Active(number=True):
         return Abstract((*axes[:axis], feature(n.result.type.dims[axis]), *axes[axis + 1 :]), content)
     part: Any = None
+    if isinstance(content, Iota) and step == 1 and stop - start == 1 and axes[axis]:
+        return Abstract(one, Number(start))
     if isinstance(content, Columns) and axes[axis] == feature(len(content.columns)):
         columns = content.columns[start:stop:step]
         part = columns[0] if len(columns) == 1 else Columns(columns)
@@ -212,6 +226,10 @@ def _at_number(i: Interpreter, data: Abstract, ref: Ref | None, number: int, axi
         return Abstract(axes, Mask(number, content.limit))
     if isinstance(content, Columns) and data.axes[axis] == feature(len(content.columns)):
         return Abstract(axes, content.columns[number])
+    if isinstance(content, Iota) and data.axes[axis] and number >= 0:
+        return Abstract(axes, Number(number))
+    if isinstance(content, Number):
+        return Abstract(axes, content)
     if isinstance(content, Counts) and len(data.axes) == 1:
         return Abstract(axes, Counts(content.spans[number : number + 1 or None]))
     if isinstance(content, Offsets) and len(data.axes) == 1:

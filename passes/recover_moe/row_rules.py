@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from moec.ir.graph import Node, Value
 from moec.ir.types import BOOL
@@ -198,11 +199,23 @@ def _matmul(i: Interpreter, n: Node, k: Known) -> Abstract | None:
         return _product(a, Tree("weight", (), ("one", stored)), (*a.axes[:-1], feature(stored.shape[0])))
     if isinstance(a.content, Row) and weight is not None and not flip_a:
         return products(i, a, weight, flip_b)
+    own = _one_weight(b.content)
+    if isinstance(a.content, Row) and own is not None and len(own.shape) == 2 and not flip_a:
+        stored = own if flip_b else flipped(own)
+        return _product(a, Tree("weight", (), ("one", stored)), (*a.axes[:-1], feature(stored.shape[0])))
     if isinstance(a.content, Row) and isinstance(b.content, Row) and b.content.tree.attrs == "data" and not flip_a:
         return _product(a, b.content.tree, (*a.axes[:-1], b.axes[0 if flip_b else 1]))
     if not isinstance(a.content, Row) or not isinstance(b.content, Row) or left.type.rank != 3 or right.type.rank != 3:
         return None
     return _per_row(a, b, flip_a, flip_b)
+
+
+def _one_weight(content: Any) -> Ref | None:
+    """The weight of one expert that a value is."""
+    if isinstance(content, Row) and content.tree.op == "weight" and content.tree.attrs[0] == "one":
+        ref: Ref = content.tree.attrs[1]
+        return ref
+    return None
 
 
 def _product(x: Abstract, weight: Tree, axes: Axes) -> Abstract:

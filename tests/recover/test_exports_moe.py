@@ -61,13 +61,8 @@ def test_three_spellings_of_each_family_print_the_same(corpus: Any) -> None:
 def test_exports_are_recovered_and_keep_their_numbers(record: dict[str, Any]) -> None:
     module = load_onnx(DATA / f"{record['name']}.onnx")
     result = recovered(module, CLEAN)
-    if "eager_static" in record["name"]:
-        assert not result.applied
-        (miss,) = result.near_misses
-        assert "the expert number is itself data in all 8 bodies" in miss.reason
-    else:
-        assert len(result.applied) == 1 and not result.near_misses
-        assert {n.op for n in module.main} <= {"weight", "moe"}
+    assert len(result.applied) == 1 and not result.near_misses
+    assert {n.op for n in module.main} <= {"weight", "moe"}
     with np.load(DATA / f"{record['name']}.npz") as stored:
         for size in ("", "2"):
             if f"in{size}.hidden_states" in stored:
@@ -76,17 +71,13 @@ def test_exports_are_recovered_and_keep_their_numbers(record: dict[str, Any]) ->
                 assert np.abs(y.astype(np.float32) - expected).max() <= record["checks"]["tolerance"]
 
 
-NO_BLOCK = ("torchscript_eager", "trainjoint", "switch_transformers_moe_torchscript_static", "int8dyn")
-"""Files whose blocks are not written as such: experts numbered by data, a backward pass that reads what is computed on
-the way, quantised routers."""
+NO_BLOCK = ("trainjoint", "int8dyn")
+"""Files whose blocks stay: a backward pass reads what is computed on the way, or the router is quantised."""
 BAKED = ("jetmoe_layer_torchscript", "jetmoe_modelmask_torchscript", "jetmoe_moe_torchscript")
 """Files in which the tracer baked the experts' row counts in."""
 DROPPED = {"deepseek_v3_modelmask_torchscript": "missing 5, 6, 7", "switch_transformers_modelmask": "missing 1"}
 """Files with a block that lacks experts which got no token while they were traced, and which these are."""
-BY_DATA = "the expert number is itself data in all"
 WHY = {
-    "torchscript_eager": BY_DATA,
-    "switch_transformers_moe_torchscript_static": BY_DATA,
     "trainjoint": "as by the backward pass of a training step",
     "int8dyn": "the router multiplies quantised integers",
     "jetmoe": "no sum over them was found",

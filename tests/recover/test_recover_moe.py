@@ -92,6 +92,28 @@ def test_u2_experts_that_the_tracer_dropped_are_named() -> None:
     assert "the rows of experts 0, 1, 2 are joined, where the router has 6; missing 3, 4, 5" in miss.reason
 
 
+@pytest.mark.parametrize("before", ["", CLEAN], ids=["raw", "cleaned"])
+@pytest.mark.parametrize("block", [Block(), Block(glu="none", activation="relu")], ids=["mixtral", "plain"])
+def test_bodies_for_the_experts_that_got_tokens(block: Block, before: str) -> None:
+    """As many bodies as experts: that runs only where every expert got a token, and then it is the mixture."""
+    module, whole = spelt(block, "active"), spelt(block, "unrolled")
+    result = recovered(module, before)
+    assert result.counts() == {"recover-moe": 1} and not result.near_misses
+    assert {n.op for n in module.main} == {"weight", "moe"}
+    for tokens in (1, 9):
+        x = np.random.default_rng(tokens).standard_normal((tokens, H)).astype(np.float32)
+        np.testing.assert_allclose(run(module, {"x": x})["y"], run(whole, {"x": x})["y"], atol=2e-6)
+
+
+def test_u2_fewer_bodies_than_experts_whose_numbers_are_data() -> None:
+    module = spelt(Block(experts=range(E - 1)), "active")
+    text = print_module(module)
+    (miss,) = RecoverMoE().run(module, Context()).near_misses
+    assert "the expert number is itself data in all 5 bodies" in miss.reason
+    assert "it is no mixture of all 6 experts; 1 are missing" in miss.reason
+    assert print_module(module) == text
+
+
 NEAR_MISSES: dict[str, tuple[Block, str]] = {
     "clamped at two limits": (
         Block(clamped=(1.0, 0.75, 0.0), change={"high": lambda b, _: number(b, 0.5)}),

@@ -195,6 +195,28 @@ class Spelling:
             y = b.scatter_nd(y, token, self.passed(f"out{e}", out), reduction="add")
         return self.finished(y)
 
+    def active(self) -> Value:
+        """One body for each expert that got a token, whose number is data: as many as ``experts``, whichever."""
+        b, count = self.b, len(self.block.experts)
+        weights, experts = self.route()
+        hot = b.transpose(b.one_hot(experts, depth=E + 1, axis=2, dtype=I64), perm=(2, 1, 0))
+        taken = b.gt(b.reduce_sum(hot, axes=(1, 2), keepdims=False), self.number(0, I64))
+        self.module.symbols["active"] = (0, E + 1)
+        numbers = b.reshape(b.nonzero(taken, count=sym("active")), shape=(count, 1))
+        gate_up, down = self.weight(self.gate_up), self.weight(self.down)
+        y = b.expand(self.number(0.0), shape=(T, H))
+        for i in range(count):
+            e = b.reshape(b.slice(numbers, axis=0, start=i, stop=i + 1, step=1), shape=())
+            self.module.symbols[f"n{i}"] = (0, 4096)
+            hits = b.transpose(b.nonzero(b.gather(hot, e, axis=0), count=sym(f"n{i}")), perm=(1, 0))
+            choice, token = (b.slice(hits, axis=1, start=j, stop=j + 1, step=1) for j in (0, 1))
+            rows = b.gather_nd(self.x, token, batch_dims=0)
+            w = b.gather_nd(b.reshape(weights, shape=(T, K, 1)), b.concat(token, choice, axis=1), batch_dims=0)
+            h = self.act(b.matmul(rows, b.gather(gate_up, e, axis=0), transpose_b=True))
+            out = b.matmul(h, b.transpose(b.gather(down, e, axis=0), perm=(1, 0)))
+            y = b.scatter_nd(y, token, b.mul(out, w), reduction="add")
+        return self.finished(y)
+
     def separate(self, rows: Value, e: int) -> Value:
         h = self.b.matmul(rows, self.weight(self.gate_up[e]), transpose_b=True)
         made: Value = self.b.add(h, self.weight(self.gate_up_bias[e])) if self.block.expert_bias else h
