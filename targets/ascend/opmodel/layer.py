@@ -45,7 +45,7 @@ def work_of(op: str, cost: str, operands: Operands, results: Sequence[Tensor], a
     ins = [t for t in operands if t is not None]
     if cost in ("view", "scalar"):
         return None
-    if op in ("attention", "attention_lse", "attention_grad"):
+    if op in ("attention", "attention_lse", "attention_grad", "attention_mask_grad"):
         return _attention(op, operands, results, attrs)
     if op == "matmul":
         return _matmul(operands, results, attrs)
@@ -115,10 +115,14 @@ def _grouped_dw(operands: Operands, results: Sequence[Tensor]) -> Work:
     return Work("grouped_matmul", dy.bytes + x.bytes, results[0].bytes, gemms=(gemm,), operands=3)
 
 
+_WITH_ROPE = {"attention_grad": 10, "attention_mask_grad": 9}
+"""How many operands an attention op has where the rotary parts, the last two, are given; others have 7."""
+
+
 def _attention(op: str, operands: Operands, results: Sequence[Tensor], attrs: Mapping[str, Any]) -> Work:
     q, k, v = operands[0], operands[1], operands[2]
     assert q is not None and k is not None and v is not None
-    rope = operands[-2] if len(operands) >= (10 if op == "attention_grad" else 7) else None
+    rope = operands[-2] if len(operands) >= _WITH_ROPE.get(op, 7) else None
     b, n, s, d = q.shape
     t = k.shape[2]
     d += rope.last if rope is not None else 0
