@@ -28,7 +28,7 @@ class CompressAllToAll(Pass):
         for graph in module.functions.values():
             backward = backward_nodes(graph)
             for node in graph:
-                if node.op not in ("all_to_all", "all_to_all_v") or node not in backward:
+                if node.op not in ("all_to_all", "all_to_all_v") or node not in backward or _compressed(node):
                     continue
                 reason = _unfit(node)
                 if reason:
@@ -48,6 +48,11 @@ class CompressAllToAll(Pass):
         graph.erase(node)
         bits = node.operand(0).type.dtype.bits
         result.apply(f"gradient in {(2 * bits + 4) / (4 * bits):.1%} of its bytes", origin, graph)
+
+
+def _compressed(node: Node) -> bool:
+    producer = node.operand(0).producer
+    return producer is not None and producer.op == "sparse24"
 
 
 def _unfit(node: Node) -> str:
