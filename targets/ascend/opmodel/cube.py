@@ -28,6 +28,10 @@ FRACTAL = 0.8
 """Cost of loading fractal storage over row-major (CANN asc-devkit examples: nd2nz 84 to 111 bytes a cycle, plain copies
 139 to 156 in the mskpp table, shared by all cores about 110)."""
 
+TILE_ROW = 4.5
+"""Cycles a row takes at least in a load that changes it to fractals (CANN asc-devkit examples: 8192^3 with rows of 128
+bytes, 24 cores, 10178 us)."""
+
 UNALIGNED, RAGGED = 1 / 0.7, 1 / 0.51
 """Cost of loading rows that are no multiple of 512 bytes: CANN optimisation docs, at worst 70 % of the rate where 32
 bytes divide them; examples, 51 % where they do not."""
@@ -49,6 +53,13 @@ def load_cost(row: float) -> float:
     if row % 512 == 0:
         return 1.0
     return UNALIGNED if row % 32 == 0 else RAGGED
+
+
+def short_rows(row: float, across: float, along: float, c: Constants) -> float:
+    """Factor on loading a tile of a side whose stored rows are ``row`` bytes: where they run along k (``along`` bytes)
+    a tile takes long parts of them, else only its own width (``across`` bytes).
+    """
+    return 1.0 if row in (0, along) else max(1.0, TILE_ROW * c.l2_cube / max(1.0, across))
 
 
 @lru_cache(maxsize=65536)
@@ -95,7 +106,9 @@ def _tiled(g: Gemm, chip: Chip, cores: int, c: Constants, m0: int, n0: int, spli
     macs = chip.macs(g.dtype)
     m_part, n_part = min(m0, ceil(g.m / 16) * 16), min(n0, ceil(g.n / 16) * 16)
     cube = rounds * (m_part * n_part * k / macs + HEAD)
-    loaded = (m_part * load_cost(g.a_row) / g.a_uses + n_part * load_cost(g.b_row)) * k * item
+    a = m_part * load_cost(g.a_row) * short_rows(g.a_row, m_part * item, g.k * item, c) / g.a_uses
+    b = n_part * load_cost(g.b_row) * short_rows(g.b_row, n_part * item, g.k * item, c)
+    loaded = (a + b) * k * item
     load = rounds * (loaded / c.l2_cube + HEAD)
     store = rounds * m_part * n_part * (g.out_itemsize if split == 1 else 4.0) / STORE_RATE
     return CubeTime(cube / chip.mhz, load / chip.mhz, store / chip.mhz)
