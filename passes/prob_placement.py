@@ -111,7 +111,7 @@ def _hindrance(node: Node) -> str:
     return "the down-projection has a bias, which the weights scale too" if biased else ""
 
 
-_MERGED = ("cast", "constant", "expand", "grouped_matmul", "permute", "reshape", "save", "unpermute_grad")
+_MERGED = ("cast", "constant", "grouped_matmul", "permute", "reshape", "save", "unpermute_grad")
 """Ops that the rules write down again."""
 
 
