@@ -113,7 +113,7 @@ def compile(
         run = _Run(module, folder, final or Path())
         context = Context(machine, sizes)
         with stage("timing host and device as written"):
-            as_written = time_of(module, context)
+            as_written = time_of(module, context) if train is None else None
         made = _passes(run, chosen, context, path if check else None, check, print_after, print, stage)
         program, schedule, reasons = _lower(machine, module, sizes, folder, stage)
         with stage("timing host and device"):

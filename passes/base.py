@@ -353,9 +353,10 @@ its calls are taken apart, and ``fold`` lays out the weights of each copy.
 
 TRAIN_PIPELINE = (
     "canonicalise,fold{weights=false},recover-rope,recover-attention,canonicalise,cse,dce,"
-    "recover-moe,expand-moe,fuse-gating,rect-attention,rope-concat-elim,permute-fusion,fuse-rope,canonicalise,cse,dce,"
+    "recover-moe,expand-moe,fuse-gating,rect-attention,rope-concat-elim,permute-fusion,fuse-rope,sync-removal,"
+    "canonicalise,cse,dce,"
     "prob-placement,autodiff,prob-placement,canonicalise,cse,dce,rotate-half-elim,fuse-swiglu,fuse-rope,canonicalise,cse,dce,"
-    "fuse-residual,fuse-norm,fuse-vector,inline,fold{weights=false},dce"
+    "fuse-residual,fuse-norm,fuse-vector,inline,fold{weights=false},dce,reorder-launch"
 )
 """What ``moec compile --train`` runs.
 
@@ -370,14 +371,13 @@ def default_passes() -> list[Pass]:
     return parse_passes(DEFAULT_PIPELINE)
 
 
-def train_passes(options: str = "", recompute: str = "", swap: str = "", balance: str = "") -> list[Pass]:
+def train_passes(options: str = "", memory: str = "", balance: str = "") -> list[Pass]:
     """The passes of ``TRAIN_PIPELINE``, autodiff with ``options`` as they stand within its braces, after balance-loss
-    with those of ``balance`` where there are any. With what to ``recompute`` or ``swap`` (as those passes take it) the
-    layer is taken apart and they run before kernels are formed.
+    with those of ``balance`` where there are any. With passes that decide what stays in ``memory`` the layer is taken
+    apart, and they run before kernels are formed.
     """
     first = f"balance-loss{{{balance}}}," if balance else ""
     text = TRAIN_PIPELINE.replace("autodiff", f"{first}autodiff{{{options}}}")
-    chosen = [f"{name}{{what={what}}}" for name, what in (("recompute", recompute), ("swap", swap)) if what]
-    if chosen:
-        text = text.replace("fuse-residual", ",".join(("inline,canonicalise,cse,dce", *chosen, "fuse-residual")))
+    if memory:
+        text = text.replace("fuse-residual", f"inline,canonicalise,cse,dce,{memory},fuse-residual")
     return parse_passes(text)

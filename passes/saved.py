@@ -16,14 +16,10 @@ KINDS = {
     "norm": "norms",
     "mla_up": "what latents are projected up to: queries, keys and values of latent attention",
     "permute": "rows sorted by expert",
-    "layout": "transposes, slices and joins of anything",
 }
 """What `--recompute` and `--swap` name, besides single saves by their names, and `all`."""
 
-LAYOUT = ("reshape", "transpose", "slice", "concat", "expand", "pad")
-"""Ops that bring elements elsewhere and do nothing to them."""
-
-MOVES = (*LAYOUT, "cast", "rope", "after")
+MOVES = ("reshape", "transpose", "slice", "concat", "expand", "pad", "cast", "rope", "after")
 """Ops that bring elements elsewhere, or turn or round them: looked through to tell what a value is."""
 
 _ROUTING = ("gating", "topk", "argsort", "histogram", "argmax", "nonzero", "cumsum")
@@ -118,7 +114,5 @@ def select(joint: Joint, wanted: Sequence[str]) -> list[Node]:
 
 
 def _is_wanted(save: Node, wanted: Iterable[str]) -> bool:
-    value = save.operand(0)
-    kind = kind_of(value)
-    moved = value.producer is not None and value.producer.op in LAYOUT and "layout" in wanted
-    return save.attrs["name"] in wanted or (kind != "routing" and (kind in wanted or "all" in wanted or moved))
+    kind = kind_of(save.operand(0))
+    return save.attrs["name"] in wanted or (kind != "routing" and (kind in wanted or "all" in wanted))

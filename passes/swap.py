@@ -30,14 +30,15 @@ class Swap(Pass):
             if reader is None:
                 result.miss("swap", f"{save.attrs['name']}: backward does not read it", [save], module.main)
                 continue
-            self.park(save, backward[max(0, place[reader] - max(0, self.ahead))], joint, result)
+            park(save, backward[max(0, place[reader] - max(0, self.ahead))], joint, self.name, result)
         return result
 
-    def park(self, save: Node, point: Node, joint: Joint, result: Result) -> None:
-        graph = joint.graph
-        origin = merged_origin([save], "swap")
-        parked = Builder(graph, save, origin).swap_out(save.operand(0), name=save.attrs["name"])
-        back = Builder(graph, point, origin).swap_in(parked, joint.trigger(point))
-        save.result.replace_with(back)
-        graph.erase(save)
-        result.apply("swap", origin, graph)
+
+def park(save: Node, point: Node, joint: Joint, name: str, result: Result) -> None:
+    """Copy what ``save`` keeps to the host instead, and back from the backward node ``point`` on."""
+    origin = merged_origin([save], name)
+    parked = Builder(joint.graph, save, origin).swap_out(save.operand(0), name=save.attrs["name"])
+    back = Builder(joint.graph, point, origin).swap_in(parked, joint.trigger(point))
+    save.result.replace_with(back)
+    joint.graph.erase(save)
+    result.apply("swap", origin, joint.graph)

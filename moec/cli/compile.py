@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from moec.cli import memory
 from moec.cli.common import Input, Sizes, stage
 from moec.diagnostics import Usage
 
@@ -59,25 +60,6 @@ def compile(
             show_default=False,
         ),
     ] = None,
-    recompute: Annotated[
-        str | None,
-        typer.Option(
-            "--recompute",
-            metavar="KIND,...",
-            help="With --train: saved values to compute again instead of keeping them: act, norm, mla_up, permute, "
-            "layout, all, or names of saves.",
-            show_default=False,
-        ),
-    ] = None,
-    swap: Annotated[
-        str | None,
-        typer.Option(
-            "--swap",
-            metavar="KIND,...",
-            help="With --train: saved values to park on the host in between, named as for --recompute.",
-            show_default=False,
-        ),
-    ] = None,
     balance: Annotated[
         str | None,
         typer.Option(
@@ -88,6 +70,14 @@ def compile(
             show_default=False,
         ),
     ] = None,
+    recompute: memory.Recompute = None,
+    swap: memory.Swap = None,
+    budget: memory.Budget = None,
+    pcie: memory.Pcie = "25GB/s",
+    host_memory: memory.HostMemory = "192GiB",
+    in_flight: memory.InFlight = 1,
+    layers: memory.Layers = 1,
+    shards: memory.Shards = 1,
     check: Annotated[
         bool,
         typer.Option(
@@ -118,6 +108,7 @@ def compile(
       moec compile model.onnx -o build/model --print-after recover-moe
       moec compile layer.moe -o build/layer --train --weight-grads f32
       moec compile layer.moe -o build/layer --train --recompute act,norm --swap permute
+      moec compile layer.moe -o build/layer --train --budget 64GiB --in-flight 94 --layers 4
       moec compile layer.moe -o build/layer --train --balance kind=micro_batch,coefficient=0.001
       moec compile config.json -o build/layers --set batch=1,seq=8192     (the decoder layers of a Hugging Face model)
     """
@@ -126,7 +117,7 @@ def compile(
     from moec.sizes import parse_sizes
 
     sizes = parse_sizes(settings or ())
-    _require_train(train, passes, {"--recompute": recompute, "--swap": swap, "--balance": balance})
+    _require_train(train, passes, balance)
     if balance is not None and loss is not None:
         loss += "+balance_loss"
     compiled = driver.compile(
@@ -136,8 +127,9 @@ def compile(
         set=sizes,
         passes=passes,
         train=_options(train, {"loss": loss, "wrt": wrt, "loss_scale": loss_scale, "weight_grads": weight_grads}),
-        recompute=(recompute or "").replace(",", "+"),
-        swap=(swap or "").replace(",", "+"),
+        memory=memory.Memory(recompute, swap, budget, pcie, host_memory, in_flight, layers, shards).passes(
+            train, passes is not None
+        ),
         balance=balance or "",
         check=check,
         print_after=print_after or (),
@@ -147,14 +139,11 @@ def compile(
     print_summary(compiled.summary, out)
 
 
-def _require_train(train: bool, passes: str | None, given: Mapping[str, str | None]) -> None:
-    """Usage for what needs the training pipeline and does not get it."""
-    named = [name for name, value in given.items() if value is not None]
-    if named and (not train or passes is not None):
-        inside = {"--balance": "balance-loss{kind=...}"}
-        listed = ", ".join(inside.get(n, n[2:] + "{what=...}") for n in named)
-        todo = "add --train" if not train else f"put {listed} among the passes"
-        raise Usage(f"{', '.join(named)} {'without --train' if not train else 'with --passes'}", todo=todo)
+def _require_train(train: bool, passes: str | None, balance: str | None) -> None:
+    """Usage for a balance loss that needs the training pipeline and does not get it."""
+    if balance is not None and (not train or passes is not None):
+        todo = "add --train" if not train else "put balance-loss{kind=...} among the passes"
+        raise Usage(f"--balance {'without --train' if not train else 'with --passes'}", todo=todo)
 
 
 def _options(train: bool, given: Mapping[str, object | None]) -> str | None:

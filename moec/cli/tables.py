@@ -14,6 +14,7 @@ from moec.cli.common import print_table, warn
 SHOWN_MISSES = 3
 """Near misses of a pass that are printed; summary.json and the report have them all."""
 
+MIB = 1 << 20
 SHOWN_SAVES = 5
 """Saved activations that are printed; summary.json has them all."""
 
@@ -34,6 +35,8 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     typer.echo(f"nodes: {before} -> {after}")
     if summary["saved"]:
         _print_saved(summary["saved"])
+    if summary["memory"] is not None:
+        _print_memory(summary["memory"])
     if summary["checks"]:
         worst = max(
             (o["max_rel"] for c in summary["checks"] for o in c["outputs"] if o["max_rel"] != "inf"), default=0.0
@@ -59,10 +62,39 @@ def _print_saved(saved: Mapping[str, Any]) -> None:
     )
 
 
+def _print_memory(memory: Mapping[str, Any]) -> None:
+    """The plan: what it comes to, each tensor's fate, and what other budgets would cost."""
+    from moec.report.html import binary
+
+    fixed = ", ".join(f"{name} {binary(n)}" for name, n in memory["fixed_bytes"].items())
+    typer.echo(
+        f"memory: peak {binary(memory['peak_bytes'])} of {binary(memory['budget_bytes'])} (unplanned "
+        f"{binary(memory['unplanned_peak_bytes'])}; {fixed}), {memory['saved_percent']:.1f} % of the activations "
+        f"gone for {memory['added_time_percent']:.2f} % of time (bound gap {memory['bound_gap_percent']:.2f} %), "
+        f"{binary(memory['host_bytes'])} on the host"
+    )
+    rows = [
+        (t["tensor"], t["kind"], binary(t["bytes"]), t["fate"], t["why"])
+        for t in memory["tensors"]
+        if t["bytes"] >= MIB
+    ]
+    print_table(("activation", "kind", "size", "fate", "why"), rows, f"one of {memory['in_flight']} in flight")
+    sweep = [
+        (
+            binary(s["budget_bytes"]),
+            binary(s["peak_bytes"]),
+            f"{s['saved_percent']:.1f}",
+            f"{s['added_time_percent']:.2f}",
+        )
+        for s in memory["sweep"]
+    ]
+    print_table(("budget", "peak", "% gone", "% time"), sweep)
+
+
 def _print_host(host: Mapping[str, Any]) -> None:
     """Reads and free time, of layers that read or exchange also as written."""
     sides = [(name, host[name]) for name in ("before", "after") if host[name] is not None]
-    if len(sides) < 2:
+    if len(sides) < 2 and not (host["after"]["reads"] or host["after"]["exposed_us"]):
         return
     for name, s in sides:
         typer.echo(

@@ -114,11 +114,18 @@ class _Bracket:
 
 
 def _unreachable(problem: Problem, budget: int, best: int | None) -> Refusal:
-    gib = 2.0**30
-    fixed = ", ".join(f"{name} {size / gib:.2f}" for name, size in problem.fixed_bytes.items())
-    least = f"; the least peak that a plan reached is {best / gib:.2f} GiB" if best is not None else ""
-    what = f"no plan keeps the peak within {budget / gib:.2f} GiB ({fixed or 'nothing'} GiB are fixed){least}"
+    fixed = ", ".join(f"{name} {_size(n)}" for name, n in problem.fixed_bytes.items())
+    least = f"; the least peak that a plan reached is {_size(best)}" if best is not None else ""
+    what = f"no plan keeps the peak within {_size(budget)} ({fixed or 'nothing'} fixed){least}"
     return Refusal(what, todo="give a larger --budget, more host memory, or split the model over more cards")
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
 
 
 def _held(problem: Problem, choice: Choice) -> int:

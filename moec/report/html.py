@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from moec.ir.graph import Module
+from moec.report.curve import curve
 from moec.report.drawing import Drawing, draw
 from moec.report.timeline import timeline
 from moec.report.trace import PIPES
@@ -31,6 +32,7 @@ def _environment() -> Environment:
     environment.filters["number"] = lambda n: f"{n:,}"
     environment.filters["quantity"] = quantity
     environment.filters["duration"] = duration
+    environment.filters["bytes"] = binary
     return environment
 
 
@@ -41,6 +43,15 @@ def quantity(value: float, unit: str) -> str:
             return f"{value:.3g} {prefix}{unit}"
         value /= 1000
     raise AssertionError("the loop returns")
+
+
+def binary(count: float) -> str:
+    """A number of bytes with a binary unit, four digits."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
 
 
 def duration(us: float) -> str:
@@ -55,6 +66,7 @@ def report(summary: Mapping[str, Any], before: Module, after: Module, schedule: 
     pipes = [p for p in PIPES if any(k.busy.get(p) for k in kernels)]
     ops = sorted({*summary["ops"]["before"], *summary["ops"]["after"]})
     drawings = [("as imported", _drawings(before)), ("after all passes", _drawings(after))]
+    memory = summary["memory"]
     return template.render(
         s=summary,
         drawings=drawings,
@@ -64,6 +76,7 @@ def report(summary: Mapping[str, Any], before: Module, after: Module, schedule: 
         pipes=pipes,
         ops=[(op, summary["ops"]["before"].get(op, 0), summary["ops"]["after"].get(op, 0)) for op in ops],
         nodes={when: sum(summary["ops"][when].values()) for when in ("before", "after")},
+        curve=curve(memory["sweep"], memory["budget_bytes"]) if memory is not None else "",
         last_checks=[c for c in summary["checks"] if c["after"] == summary["checks"][-1]["after"]],
     )
 

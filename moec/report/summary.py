@@ -18,6 +18,11 @@
 - ``host``: where the device waits for the host, before and after; see ``moec/timeline/report.py``.
 - ``saved``: what forward keeps for backward in a training graph: ``count``, ``bytes`` at the sizes used (null where
   data decides a size), and each value's ``name``, ``type``, ``times`` and ``bytes``; null where it is none.
+- ``memory``: with ``--budget``: ``budget_bytes``, ``peak_bytes`` of the card and where, ``fixed_bytes`` by use,
+  ``saved_bytes`` (activations that stay on the card) and ``saved_percent`` (how much fewer than unplanned),
+  ``host_bytes``, ``period_us`` of a forward and a backward, ``added_time_percent``, ``bound_gap_percent`` (how far
+  above the solver's bound that is), a row for each of ``tensors`` (``fate``: keep, recompute or swap, and ``why``),
+  and a ``sweep`` of other budgets.
 - ``checks``: with ``--check``: ``after`` which stage, ``case``, ``against``, ``outputs`` (``output``, ``max_abs``,
   ``max_rel``, ``allowed``).
 """
@@ -136,6 +141,7 @@ def summary(
     checks: Sequence[Check],
     saved: Sequence[Saved] = (),
     host: Mapping[str, Any] | None = None,
+    memory: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The whole summary; see the module's docstring for the keys."""
     kernels = schedule.kernels if schedule is not None else ()
@@ -158,5 +164,6 @@ def summary(
         "total": totals(schedule) if schedule is not None else None,
         "saved": saved_entry(saved, sizes) if saved else None,
         "host": dict(host) if host is not None else None,
+        "memory": dict(memory) if memory is not None else None,
         "checks": [check_entry(c) for c in checks],
     }

@@ -1,0 +1,117 @@
+"""What ``moec compile --train`` is told about memory, as the passes that decide what stays."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from moec.diagnostics import Problem, Usage
+
+_UNITS = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12} | {
+    f"{p}iB": 1024.0**i for i, p in enumerate("KMGT", start=1)
+}
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)(/s)?\Z")
+
+Recompute = Annotated[
+    str | None,
+    typer.Option(
+        "--recompute",
+        metavar="KIND,...",
+        help="With --train: saved values to compute again instead of keeping them: act, norm, mla_up, permute, all, or "
+        "names of saves.",
+        show_default=False,
+    ),
+]
+Swap = Annotated[
+    str | None,
+    typer.Option(
+        "--swap",
+        metavar="KIND,...",
+        help="With --train: saved values to park on the host in between, named as for --recompute.",
+        show_default=False,
+    ),
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="SIZE",
+        help="With --train: plan what is kept, computed again and parked so that the card's peak stays within SIZE.",
+        show_default=False,
+    ),
+]
+Pcie = Annotated[str, typer.Option("--pcie", metavar="RATE", help="With --budget: card to host, each way.")]
+HostMemory = Annotated[
+    str, typer.Option("--host-memory", metavar="SIZE", help="With --budget: host memory for this card.")
+]
+InFlight = Annotated[
+    int,
+    typer.Option(
+        "--in-flight",
+        metavar="N",
+        min=1,
+        help="With --budget: forwards of this layer that wait for their backward at once.",
+    ),
+]
+Layers = Annotated[
+    int, typer.Option("--layers", metavar="N", min=1, help="With --budget: layers like this one that the card holds.")
+]
+Shards = Annotated[
+    int,
+    typer.Option("--optimizer-shards", metavar="N", min=1, help="With --budget: ranks that share optimizer state."),
+]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The options as given."""
+
+    recompute: str | None
+    swap: str | None
+    budget: str | None
+    pcie: str
+    host_memory: str
+    in_flight: int
+    layers: int
+    shards: int
+
+    def passes(self, train: bool, replaced: bool) -> str:
+        """The passes, joined by commas. Usage where they are not of a training pipeline (``replaced``: the user gives
+        passes of their own), a quantity is none, or choices by hand and by plan meet.
+        """
+        given = {"--recompute": self.recompute, "--swap": self.swap, "--budget": self.budget}
+        named = [name for name, value in given.items() if value is not None]
+        if named and (not train or replaced):
+            todo = "add --train" if not train else "put recompute, swap or plan-memory among the passes"
+            raise Usage(f"{', '.join(named)} {'with --passes' if train else 'without --train'}", todo=todo)
+        if self.budget is not None and len(named) > 1:
+            raise Usage(f"{', '.join(named)} together", todo="let --budget choose, or choose by hand")
+        if self.budget is not None:
+            return self._plan(self.budget)
+        by_hand = (("recompute", self.recompute), ("swap", self.swap))
+        return ",".join(f"{name}{{what={what.replace(',', '+')}}}" for name, what in by_hand if what)
+
+    def _plan(self, budget: str) -> str:
+        problems: list[Problem] = []
+        gib = _quantity("--budget", budget, False, problems) / 2**30
+        rate = _quantity("--pcie", self.pcie, True, problems) / 1e9
+        host = _quantity("--host-memory", self.host_memory, False, problems) / 2**30
+        if problems:
+            raise Usage(problems)
+        return (
+            f"plan-memory{{budget={gib!r},pcie={rate!r},host={host!r},in_flight={self.in_flight},"
+            f"layers={self.layers},shards={self.shards}}}"
+        )
+
+
+def _quantity(option: str, text: str, rate: bool, problems: list[Problem]) -> float:
+    """Bytes, or bytes a second, that ``text`` says."""
+    match = _QUANTITY.match(text)
+    if match is None or bool(match[3]) != rate:
+        todo = "write 25GB/s" if rate else "write 64GiB or 1.5TiB"
+        problems.append(Problem(f"{option}: '{text}' is no {'rate' if rate else 'size'}", todo=todo))
+        return 0.0
+    return float(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,124 @@
+"""The plan applied: gradients keep every bit, what the graph then keeps is what was planned, and it is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from moec.autodiff import saved_values
+from moec.diagnostics import Refusal
+from moec.driver import load_target
+from moec.ir.graph import Module
+from moec.ops.verify import verify
+from moec.passes.base import TRAIN_PIPELINE, Context, PassManager, Step, parse_passes
+from moec.sources import read
+from moec.witness import Witness
+from tests.support.command import moec
+from tests.support.train import copy
+
+LAYER = Path(__file__).parents[1] / "data/layers/deepseek_v3_layer_dynamo_batched_mm_dyn_op24__onnxsim.onnx"
+FRONT = TRAIN_PIPELINE.split(",fuse-residual")[0] + ",inline,canonicalise,cse,dce"
+SIZES = {"s47": 2, "s12": 256}
+
+
+@pytest.fixture(scope="module")
+def joint() -> Module:
+    """The joint graph of a DeepSeek-V3 layer at small widths, as plans are made of it."""
+    module = read(LAYER).module
+    PassManager(parse_passes(FRONT)).run(module, Context(load_target("ascend910b1"), SIZES))
+    return module
+
+
+def plan(module: Module, options: str) -> Step:
+    context = Context(load_target("ascend910b1"), SIZES)
+    sweep = "" if "sweep" in options else ",sweep=0"
+    passes = f"plan-memory{{{options}{sweep}}},cse,canonicalise,cse,dce"
+    return PassManager(parse_passes(passes)).run(module, context)[0]
+
+
+def gib(share: float, step: Step) -> float:
+    """A budget between what is fixed and what everything kept takes."""
+    assert step.result.memory is not None
+    fixed = sum(step.result.memory["fixed_bytes"].values())
+    return (fixed + share * (step.result.memory["unplanned_peak_bytes"] - fixed)) / 2**30
+
+
+@pytest.mark.parametrize("pcie", [0.0, 0.5])
+def test_the_planned_graph_has_the_same_gradients_and_keeps_what_was_planned(joint: Module, pcie: float) -> None:
+    options = f"in_flight=8,shards=8,pcie={pcie}"
+    whole = plan(copy(joint), f"budget=64.0,{options}")
+    assert whole.result.memory is not None and whole.result.memory["saved_percent"] == 0.0
+    fates = set()
+    for share in (0.8, 0.6):
+        made = copy(joint)
+        witness = Witness.of(made, None)
+        memory = plan(made, f"budget={gib(share, whole)!r},{options}").result.memory
+        assert memory is not None
+        verify(made)
+        assert memory["peak_bytes"] <= memory["budget_bytes"] < memory["unplanned_peak_bytes"]
+        kept = 8 * sum(s.bytes(SIZES) or 0 for s in saved_values(made))
+        assert kept == memory["saved_bytes"] < memory["unplanned_saved_bytes"]
+        fates |= {t["fate"] for t in memory["tensors"]}
+        for old, new in zip(witness.baseline, [witness._run(made, c) for c in witness.cases], strict=True):
+            assert all(np.array_equal(a, new[name], equal_nan=True) for name, a in old.items())
+    assert fates == ({"keep", "recompute"} if pcie == 0.0 else {"keep", "swap", "recompute"})
+
+
+def test_choices_of_experts_are_never_made_again_whatever_the_budget(joint: Module) -> None:
+    whole = plan(copy(joint), "budget=64.0,in_flight=8,shards=8,pcie=0.0")
+    made = copy(joint)
+    memory = plan(made, f"budget={gib(0.6, whole)!r},in_flight=8,shards=8,pcie=0.0").result.memory
+    assert memory is not None
+    routing = [t for t in memory["tensors"] if t["kind"] == "routing"]
+    assert routing and all(t["fate"] == "keep" and "near-tie" in t["why"] for t in routing)
+
+
+def test_a_sweep_costs_no_more_with_more_memory(joint: Module) -> None:
+    memory = plan(copy(joint), "budget=64.0,in_flight=8,shards=8,pcie=0.5,sweep=6").result.memory
+    assert memory is not None
+    rows = memory["sweep"]
+    assert len(rows) > 3
+    assert [r["budget_bytes"] for r in rows] == sorted(r["budget_bytes"] for r in rows)
+    times = [r["added_time_percent"] for r in rows]
+    assert times == sorted(times, reverse=True) and times[0] > times[-1] == 0.0
+
+
+def test_a_budget_below_what_is_fixed_is_refused(joint: Module) -> None:
+    with pytest.raises(Refusal, match=r"no plan keeps the peak within 1 KiB .*weights .* gradients .* optimizer"):
+        plan(copy(joint), f"budget={1024 / 2**30!r}")
+
+
+def test_a_graph_without_saves_has_nothing_to_plan() -> None:
+    module = read(LAYER).module
+    with pytest.raises(Refusal, match="saves nothing"):
+        plan(module, "budget=1.0")
+
+
+def test_the_command_plans_and_tells(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sizes = ",".join(f"{k}={v}" for k, v in SIZES.items())
+    shown = moec("compile", LAYER, "-o", out, "--train", "--budget", "8MiB", "--in-flight", "4", "--set", sizes)
+    assert shown.returncode == 0, shown.stderr
+    assert "memory: peak" in shown.stdout and "fate" in shown.stdout
+    memory = json.loads((out / "summary.json").read_text())["memory"]
+    assert memory["budget_bytes"] == 8 << 20 and memory["in_flight"] == 4
+    assert memory["peak_bytes"] <= memory["budget_bytes"]
+    assert "<svg" in (out / "report.html").read_text() and "budget" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--budget", "64GiB"], "without --train"),
+        (["--train", "--budget", "lots"], "'lots' is no size"),
+        (["--train", "--budget", "64GiB", "--pcie", "25GB"], "'25GB' is no rate"),
+        (["--train", "--budget", "64GiB", "--recompute", "act"], "together"),
+        (["--train", "--budget", "64GiB", "--passes", "autodiff"], "with --passes"),
+    ],
+)
+def test_wrong_usage_is_told(options: list[str], words: str, tmp_path: Path) -> None:
+    shown = moec("compile", LAYER, "-o", tmp_path / "out", *options)
+    assert shown.returncode == 2 and words in shown.stderr
