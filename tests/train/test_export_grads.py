@@ -8,12 +8,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from grad_cases import ACTIVATIONS, COUNTS, FORMS, PLAIN, ROUTERS, attention_operands, permutation
+from grad_cases import ACTIVATIONS, COUNTS, FORMS, PLAIN, ROUTERS, attention_operands, permutation, routing
+from moe_blocks import block, joint
 from op_gradients import feeds_of, gradient_module
 
 from moec.eval import run
 from moec.frontend.onnx_export import to_onnx
 from moec.ir.types import F16, F32, DType
+from moec.passes.prob_placement import ProbPlacement
 
 onnxruntime.set_default_logger_severity(3)
 
@@ -102,3 +104,18 @@ def test_balance_losses(score: str) -> None:
     logits, counts = np.random.default_rng(0).standard_normal((5, 4)), np.array([3, 0, 5, 2], np.int32)
     check("balance_loss", [logits, counts], {"form": "load", "score": score, "coefficient": 0.3})
     check("balance_loss", [logits, None], {"form": "cv_squared", "score": score, "coefficient": 0.3})
+
+
+@pytest.mark.parametrize("placed", ["before", "after"])
+def test_a_placed_block(placed: str) -> None:
+    """The joint graph of a block whose routing weights go before the down-projection."""
+    router = routing("sigmoid", top_k=2, renormalize=True, scale=2.5)
+    given, attrs = block(np.random.default_rng(0), router, ACTIVATIONS["silu, chunked"], 5, 4, 6, 2, steer=True)
+    moved = {placed: [ProbPlacement()]}
+    module = joint(given, attrs, before=moved.get("before", []), after=moved.get("after", []))
+    feeds = {v.name: given.get(v.name, given["x"]).astype(np.float32) for v in module.main.inputs}
+    model = to_onnx(module)
+    onnx.checker.check_model(model, full_check=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for (name, wanted), got in zip(run(module, feeds).items(), session.run(None, feeds), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5, err_msg=name)
