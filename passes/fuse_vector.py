@@ -16,7 +16,7 @@ linear in the graph.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from moec.ir.graph import Graph, Module, Node, Value, merged_origin
@@ -70,6 +70,12 @@ class Outliner:
         self.graph, self.module, self.limits, self.result = graph, module, limits, result
         self.names = _BodyNames(module, {name for n in module.nodes() if n.op == "fused" for name in called(n)})
         self.behind = ordered_after(graph, effectful_functions(module))
+        self.place: dict[Node, float] = {n: float(i) for i, n in enumerate(graph)}
+        """Where each node stands: numbers that rise along the graph."""
+
+    def sorted(self, nodes: Iterable[Node]) -> list[Node]:
+        """Nodes in the order in which they stand, each once."""
+        return sorted(dict.fromkeys(nodes), key=self.place.__getitem__)
 
     def outline(self, nodes: Sequence[Node], name: str) -> bool:
         """Replace ``nodes`` (in order) by one ``fused`` node under the rule ``name``; whether that can be.
@@ -86,11 +92,18 @@ class Outliner:
         if later is None:
             return False
         anchor = group.nodes[-1].next
-        for node in later:
+        start = self.place[group.nodes[-1]]
+        gap = (self.place[anchor] if anchor is not None else start + 1) - start
+        for i, node in enumerate(later, 1):
             self.graph.move(node, anchor)
+            self.place[node] = start + gap * i / (len(later) + 1)
         for node in group.nodes[:-1]:
             self.graph.move(node, group.nodes[-1])
         _outline(group, self.graph, self.module, self.names, self.result, name)
+        following = later[0] if later else anchor
+        made = self.graph.last if following is None else following.prev
+        assert made is not None
+        self.place[made] = start
         return True
 
     def convex(self, nodes: Sequence[Node]) -> bool:

@@ -38,20 +38,19 @@ def outline_norms(graph: Graph, module: Module, name: str, residual: bool, resul
             continue
         total = _residual(core) if anchor.op == "rsqrt" else []
         if residual == bool(total):
-            _outline([*total, *core], anchor, graph, outliner, name)
+            _outline([*total, *core], anchor, outliner, name)
 
 
-def _outline(core: list[Node], key: Node, graph: Graph, outliner: Outliner, name: str) -> None:
+def _outline(core: list[Node], key: Node, outliner: Outliner, name: str) -> None:
     """Make a kernel of the largest group around ``core`` that can be one; nothing where not even the core can."""
-    order = {n: i for i, n in enumerate(graph)}
-    added = list(_grown(core, key, order, outliner))
+    added = list(_grown(core, key, outliner))
     while True:
-        if outliner.outline(sorted({*core, *added}, key=order.__getitem__), name) or not added:
+        if outliner.outline(outliner.sorted([*core, *added]), name) or not added:
             return
         added.pop()
 
 
-def _grown(core: list[Node], key: Node, order: dict[Node, int], outliner: Outliner) -> Iterator[Node]:
+def _grown(core: list[Node], key: Node, outliner: Outliner) -> Iterator[Node]:
     """What belongs to the core besides, nearest first: row-wise nodes that depend on ``key``, and such that only
     members read; each so that the whole could still run as one.
     """
@@ -66,7 +65,7 @@ def _grown(core: list[Node], key: Node, order: dict[Node, int], outliner: Outlin
             reads = _reads(node, after)
             if not reads and not _only_for(node, members):
                 continue
-            if outliner.convex(sorted([*members, node], key=order.__getitem__)):
+            if outliner.convex(outliner.sorted([*members, node])):
                 members[node] = None
                 if reads:
                     after.add(node)
