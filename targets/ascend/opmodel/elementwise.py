@@ -21,6 +21,7 @@ PASSES: dict[str, float] = {
     "gelu": 16, "softplus": 8, "clip": 2, "eq": 4, "compare": 4, "logical": 3, "not": 2, "select": 5, "cast": 1,
     "copy": 0, "fill": 0.5, "axpy": 3, "lerp": 5, "isfinite": 5, "gelu_grad": 24, "silu_grad": 16, "sigmoid_grad": 6,
     "tanh_grad": 6, "relu_grad": 4, "dropout": 4, "adam": 28, "sgd": 6, "lamb": 30, "other": 6,
+    "random": 100, "random_bits": 800,
 }  # fmt: skip
 """Cycles per repeat of 64 f32 elements, casts not counted."""
 

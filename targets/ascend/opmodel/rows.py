@@ -12,7 +12,7 @@ from moec.targets.ascend.opmodel.work import Work
 PER_ELEMENT: dict[str, float] = {
     "rms_norm": 12, "rms_norm_grad": 24, "layer_norm": 16, "layer_norm_grad": 26, "softmax": 12, "softmax_grad": 10,
     "log_softmax": 12, "cross_entropy": 16, "l2_norm": 4, "swiglu": 13, "swiglu_grad": 24, "rope": 9, "rope_grad": 9,
-    "quant": 12, "batch_norm": 8, "pool": 20, "group_norm": 16,
+    "quant": 12, "batch_norm": 8, "pool": 20, "pool_grad": 40, "group_norm": 16,
 }  # fmt: skip
 """Vector cycles per 64 elements in f32, 16-bit casts not counted: instructions counted in the usual formula, each at
 its rate in the measured table."""
@@ -24,7 +24,7 @@ PER_ROW: dict[str, float] = {
 """Vector cycles a row besides: the last steps of its reductions and short instructions (inferred)."""
 
 
-ACROSS_ROWS = ("batch_norm", "group_norm", "pool")
+ACROSS_ROWS = ("batch_norm", "group_norm", "pool", "pool_grad")
 """Kinds that work on many rows at a time, so that short rows cost nothing extra."""
 
 

@@ -21,6 +21,9 @@ from moec.targets.ascend.opmodel.rows_in import Declined, Row, read_row
 from moec.targets.ascend.opmodel.vendor import describe, on_host_cores
 
 REQUIRED = ("chip", "op", "input_shapes")
+LONGEST_CELL = 1 << 24
+"""Characters of a cell at most; operators over lists of tensors have long ones."""
+
 HOST_CORES = "AI_CPU"
 """What the profiler calls the chip's general-purpose cores, which run what has no kernel."""
 
@@ -76,6 +79,7 @@ def estimate_table(
     """
     count = count or Count()
     chips = chips or {}
+    csv.field_size_limit(LONGEST_CELL)
     reader = csv.reader(lines, strict=True)
     rows = _records(reader, name)
     header = next(rows, None)
