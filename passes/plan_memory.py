@@ -42,8 +42,8 @@ class PlanMemory(Pass):
     ``host`` the GiB of host memory for this card, ``shards`` the ranks that share the optimizer state. The budget
     counts weights, gradients (f32), optimizer state (12 bytes a parameter), activations and what lives for a moment.
     Choices of experts are kept or parked, never made again. ``exact`` solves a mixed-integer program, else a greedy
-    search. ``sweep``: how many other budgets are tried. Of a training graph; calls are to be inlined; needs a target for
-    its prices.
+    search. ``sweep``: how many other budgets are tried. Of a training graph; calls are to be inlined; needs a target
+    for its prices.
     """
 
     name = "plan-memory"

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import moec
-from moec.cli import check, compile, estimate, evaluate, fmt, host, lists, opt, rewrites, run
+from moec.cli import bind, check, compile, estimate, evaluate, fmt, host, lists, opt, rewrites, run
 from moec.diagnostics import Diagnosis
 
 app = typer.Typer(
@@ -35,6 +35,7 @@ opt.add_to(app)
 estimate.add_to(app)
 lists.add_to(app)
 rewrites.add_to(app)
+bind.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:
