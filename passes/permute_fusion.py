@@ -1,19 +1,19 @@
 """The small index and copy operators of a dispatch, in the form that moves each row once and sorts once.
 
 Two further foldings are not offered. *Permute into the rows that the first grouped product reads*: its kernel loads
-tiles of A from device memory with one strided copy each (rows at one distance), and a gathered tile would take a copy a
-row; there is no such kernel form, so where ``permute`` feeds ``grouped_matmul`` a near-miss says so. *Unpermute behind
-the second grouped product*: the copy that leaves the accumulator (fixpipe) scales by tensor or by channel, never by
-row, so the routing weights cannot be applied on the way out; and the K rows of a token come out of different tiles at
-different times, so that they could only be added by atomics, whose order, and with it the rounding, changes from run
-to run. It would need a mixed cube-vector kernel with a fixed order of summation.
+tiles of A from device memory with one strided copy each (rows at one distance); a gathered tile would take a copy a
+row, and there is no such kernel form. *Unpermute behind the second grouped product*: the copy that leaves the
+accumulator (fixpipe) scales by tensor or by channel, never by row, so the routing weights cannot be applied on the way
+out; and the K rows of a token come out of different tiles at different times, so that they could only be added by
+atomics, whose order, and with it the rounding, changes from run to run. It would need a mixed cube-vector kernel with a
+fixed order of summation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from moec.ir.graph import Graph, Module, Node
+from moec.ir.graph import Module
 from moec.passes.base import Context, Result, register_pass
 from moec.passes.permute_fusion_counts import COUNT_RULES
 from moec.passes.permute_fusion_facts import below, nonnegative, permutation
@@ -26,11 +26,6 @@ from moec.rewrite.match import Match
 from moec.rewrite.rule import Rule
 from moec.rewrite.term import NoMatch
 
-GATHERED_PRODUCT = (
-    "not offered: the kernel of grouped_matmul loads tiles of rows at one distance from one another, and has no form "
-    "that gathers them"
-)
-
 
 @register_pass
 class PermuteFusion(PricedRulePass):
@@ -40,6 +35,10 @@ class PermuteFusion(PricedRulePass):
     permutation becomes one gather; one-hot and running sums become a histogram and its prefix sum; rows gathered,
     weighted and summed become ``unpermute``; positions of a routing map's true elements become the choices sorted.
     Rules whose result depends on it are applied only to indices that cannot be negative, or are a permutation.
+
+    Not offered: ``permute`` folded into the rows that ``grouped_matmul`` reads, whose kernel loads tiles of rows at one
+    distance and has no form that gathers them; and ``unpermute`` folded behind the second product, whose accumulator
+    leaves without a factor for each row and in no order of summation.
     """
 
     name = "permute-fusion"
@@ -54,7 +53,6 @@ class PermuteFusion(PricedRulePass):
         prover = Facts(PriceProver(context, witness_prover(context)))
         for graph in module.functions.values():
             run_rules(self.rules(), graph, context, result, prover)
-            _report_products(graph, result)
         return result
 
 
@@ -84,12 +82,3 @@ class Facts:
 def _require_nonnegative(match: Match, operand: str) -> None:
     if not nonnegative(match.operands[operand]):
         raise NoMatch("indices may be negative, which count from the end")
-
-
-def _report_products(graph: Graph, result: Result) -> None:
-    """Tell of products whose rows ``permute`` laid out: they are not gathered on the way in."""
-    for node in graph:
-        if node.op == "grouped_matmul" and node.operand(0).producer is not None:
-            permute: Node | None = node.operand(0).producer
-            if permute is not None and permute.op == "permute":
-                result.miss("permute-into-product", GATHERED_PRODUCT, [node, permute], graph)

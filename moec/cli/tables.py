@@ -31,6 +31,8 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
             )
         for miss in entry["near_misses"][:SHOWN_MISSES]:
             typer.echo(f"  near miss of {miss['rule']}: {miss['reason']}")
+        for name, error in entry.get("errors", {}).items():
+            typer.echo(f"  error of '{name}': {float(error['max_abs']):.2e}, relative {float(error['max_rel']):.2e}")
     before, after = (sum(summary["ops"][k].values()) for k in ("before", "after"))
     typer.echo(f"nodes: {before} -> {after}")
     if summary["saved"]:
