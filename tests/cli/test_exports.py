@@ -41,7 +41,6 @@ RECORDS: dict[str, dict[str, Any]] = {
     for r in json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))
     if r["name"].startswith(FAMILIES) and "trainjoint" not in r["name"] and (FOLDER / f"{r['name']}.onnx").is_file()
 }
-RECOVERED = [name for name in RECORDS if "eager_static" not in name]
 
 
 def stored(name: str) -> list[Case]:
@@ -73,16 +72,12 @@ def test_checks_agree_with_the_stored_outputs_at_every_size(name: str, compiled:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_block_is_recovered_or_the_reason_is_given(name: str, compiled: dict[str, Path]) -> None:
+def test_a_block_is_recovered(name: str, compiled: dict[str, Path]) -> None:
     summary = json.loads((output(name, compiled) / "summary.json").read_text())
     (recover,) = [p for p in summary["passes"] if p["pass"].startswith("recover-moe")]
-    if name in RECOVERED:
-        assert sum(recover["applied"].values()) == 1
-        assert summary["lowered"], summary["not_lowered"]
-        assert not {"nonzero", "topk", "moe"} & set(summary["ops"]["after"])
-    else:
-        assert recover["near_misses"] and not recover["applied"]
-        assert not summary["lowered"] and any("'nonzero' has no kernel" in r for r in summary["not_lowered"])
+    assert sum(recover["applied"].values()) == 1
+    assert summary["lowered"], summary["not_lowered"]
+    assert not {"nonzero", "topk", "moe"} & set(summary["ops"]["after"])
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -121,7 +116,7 @@ def _evaluator(file: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in RUN else pytest.param(name, marks=pytest.mark.slow) for name in RECOVERED]
+    "name", [name if name in RUN else pytest.param(name, marks=pytest.mark.slow) for name in RECORDS]
 )
 def test_one_emitted_project_agrees_at_every_size(name: str, compiled: dict[str, Path]) -> None:
     """The error of a run: at most four times that of the stored output against 64-bit floats, and within the record's
