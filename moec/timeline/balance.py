@@ -2,7 +2,7 @@
 
 Counts are small integers that a few ops add up, exchange and compare. They are evaluated here on numbers: ``gating``
 deals shuffled experts to the tokens, all of them before any again, every rank has the same, and whatever follows from
-them is computed by the ops' own references. What the numbers do not tell keeps its upper bound.
+them is computed by the ops' own references. What the numbers do not tell keeps its upper bound, or what is assumed for sizes without one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import numpy as np
 from moec.eval.binding import Env, bind, concrete
 from moec.ir.graph import Graph, Module, Node, Value
 from moec.ir.group import Group
-from moec.ir.symbol import evaluate, symbols_of
+from moec.ir.symbol import DEFAULT_BOUND, evaluate, symbols_of
 from moec.ir.types import TensorType
 from moec.ops.registry import OPS
+from moec.sizes import ASSUMED
 
 Array = np.ndarray
 Known = dict[Value, Array | None]
@@ -31,9 +32,15 @@ def balanced_sizes(module: Module, sizes: Mapping[str, int]) -> dict[str, int]:
     env: Env = dict(sizes)
     known: Known = dict.fromkeys(module.main.inputs)
     _function(module, module.main, known, env)
-    for name, (_, high) in module.symbols.items():
-        env.setdefault(name, high)
+    for name in module.symbols:
+        env.setdefault(name, _most(module, name))
     return env
+
+
+def _most(module: Module, name: str) -> int:
+    """A symbol's upper bound where it has one of its own."""
+    high = module.symbols.get(name, DEFAULT_BOUND)[1]
+    return high if high < DEFAULT_BOUND[1] else ASSUMED
 
 
 def _function(module: Module, graph: Graph, known: Known, env: Env) -> list[Array | None]:
@@ -61,7 +68,7 @@ def _node(module: Module, node: Node, operands: list[Array | None], env: Env) ->
         if complete and operands[0] is not None:
             env.setdefault(name, int(operands[0]))
         else:
-            env.setdefault(name, module.symbols[name][1] if name in module.symbols else 0)
+            env.setdefault(name, _most(module, name))
         return operands[:1]
     skip = definition.traits & {"call", "control", "declared", "opaque"} or node.op in ("weight", "moe")
     if not complete or skip or not all(_small(v.type, env) for v in node.results):
