@@ -221,10 +221,10 @@ def _extend(case: Case, module: Module) -> None:
             reference.bind(v.type.with_shape(shape), np.shape(case.inputs[name]), sizes)
     for v in gained:
         try:
-            shape = tuple(evaluate(d, sizes) for d in v.type.dims)
+            made = tuple(evaluate(d, sizes) for d in v.type.dims)
         except KeyError as unknown:
             raise Refusal(f"--check cannot make up input '{v.name}': size {unknown} is not known") from None
-        case.inputs[v.name] = _numbers(v.name, v.type.dtype, shape)
+        case.inputs[v.name] = _numbers(v.name, v.type.dtype, made)
 
 
 def _numbers(name: str, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:

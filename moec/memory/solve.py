@@ -187,7 +187,7 @@ def least_time(problem: Problem, limit: int, seconds: float) -> tuple[Choice, fl
         return everything_kept(problem), 0.0
     r, c, w = zip(*rows, strict=True)
     matrix = coo_array((w, (r, c)), shape=(len(least), exposed + 1)).tocsr()
-    integral = np.ones(exposed + 1)
+    integral = np.ones(exposed + 1, np.uint8)
     integral[exposed] = 0
     tie = cost.copy()
     tie[: len(tensors)] += 1e-6 * size / scale

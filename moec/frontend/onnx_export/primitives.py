@@ -152,14 +152,14 @@ def _matmul(s: Scope, n: Node, x: list[str]) -> str:
     a, b = (n.operand(i).type.rank for i in (0, 1))
     flip, to = (n.attrs["transpose_a"], n.attrs["transpose_b"]), n.attrs["to"]
     if to is not None:
-        x = [_cast(s, name, to) for name in x]
+        x = [_as(s, name, to) for name in x]
     if a == b == 2 and any(flip) and n.result.type.dtype.is_float:
         return s.one("Gemm", *x, transA=int(flip[0]), transB=int(flip[1]))
     sides = [_flipped(s, name, rank) if f else name for name, rank, f in zip(x, (a, b), flip, strict=True)]
     return s.one("MatMul", *sides)
 
 
-def _cast(s: Scope, name: str, to: DType) -> str:
+def _as(s: Scope, name: str, to: DType) -> str:
     return s.one("Cast", name, to=to.onnx)
 
 
