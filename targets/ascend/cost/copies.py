@@ -5,7 +5,8 @@ data is usable ``latency`` cycles later. Device memory moves whole requests: a r
 up to 128, 256 or 512 bytes; a row that crosses lines and is not aligned to them costs every line it touches (CANN
 asc-devkit docs, hardware constraints; measured there: rows of 512 B off alignment reach 51 % by nd2nz). Rows below a
 line cost ``short_row`` bytes more each, rows that start inside a request ``off_request`` cycles. ``requests`` counts
-requests: several cores that read one line at a time get it in turn."""
+requests: several cores that read one line at a time get it in turn. Where single copies were measured to take other
+than that, their latency makes up the difference (moec.targets.ascend.cost.lone)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from moec.targets.ascend.cost.lone import TOOTHED, lone_cycles, tooth
 from moec.targets.ascend.machine import Machine
 
 
@@ -76,7 +78,12 @@ def copy_cost(
     issue, latency = machine[get + "issue"], int(machine[get + "latency"])
     if nbytes <= 0:
         return CopyCost(math.ceil(issue), latency, 0)
+    one_row = max(issue, machine[get + "start"] + nbytes / machine[get + "rate"])
     busy = max(issue, machine[get + "start"] + nbytes / machine[get + "rate"] + (rows - 1) * machine[get + "row"])
+    if path == TOOTHED:
+        latency += math.ceil(tooth(nbytes))
+    elif (alone := lone_cycles(path, nbytes)) is not None:
+        latency = max(0, math.ceil(alone - one_row))
     moved = requests = 0
     if "GM" in path:
         line, request = int(machine["memory.line"]), int(machine["memory.request"])

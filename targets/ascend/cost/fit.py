@@ -18,6 +18,8 @@ from statistics import median
 import numpy as np
 
 DATA = Path(__file__).parent.parent / "data"
+LONE = {"GM->L1": 20, "GM->L1.nd2nz": 40, "UB->GM": 20, "L0C->GM": 30}
+"""Paths whose single copies a line does not describe, and how many of their points are kept."""
 Point = tuple[float, float]
 """(size in repeats, bytes or fractals; measured cycles)"""
 
@@ -102,10 +104,11 @@ def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def main(table: str, out: Path = DATA) -> None:
-    """Read the measured table; write ``vector.csv``, ``paths.csv``, ``mmad.csv`` and ``points.csv`` into ``out``."""
+    """Read the measured table; write ``vector.csv``, ``paths.csv``, ``mmad.csv``, ``points.csv`` and ``lone.csv`` into
+    ``out``."""
     with open(table, encoding="utf-8", newline="") as file:
         series = _series(csv.DictReader(file))
-    vector, paths, mmad, sample = [], [], [], []
+    vector, paths, mmad, sample, lone = [], [], [], [], []
     for key, raw in series.items():
         points = without_outliers(raw)
         lost = len(raw) - len(points)
@@ -122,6 +125,7 @@ def main(table: str, out: Path = DATA) -> None:
             mid, worst = errors((latency + s / rate, c) for s, c in points)
             paths.append((path, chip, latency, rate, len(points), lost, f"{mid:.4f}", f"{worst:.4f}"))
             sample += [("path", f"{path}/{chip}", f"{s:g}", f"{c:.2f}") for s, c in _thin(points, 10)]
+            lone += [(path, f"{s:g}", f"{c:.0f}") for s, c in _thin(points, LONE[path])] if path in LONE else []
         else:
             head = round(median(c - s for s, c in points), 1)
             mid, worst = errors((head + s, c) for s, c in points)
@@ -131,6 +135,7 @@ def main(table: str, out: Path = DATA) -> None:
     _write(out / "vector.csv", ("instruction", "dtypes", "floor", "base", "rate", *tail), sorted(vector))
     _write(out / "paths.csv", ("path", "chip", "latency", "rate", *tail), sorted(paths))
     _write(out / "mmad.csv", ("chip", "head", *tail), sorted(mmad))
+    _write(out / "lone.csv", ("path", "size", "cycles"), sorted(lone, key=lambda row: (row[0], float(row[1]))))
     _write(out / "points.csv", ("kind", "key", "size", "cycles"), sorted(sample))
 
 

@@ -24,7 +24,7 @@ Copy = tuple[int, ...]
 """Number of the instruction, first byte in its tensor, run-time parameters."""
 START = 400
 """Copies of each core whose order is kept in full."""
-MOST = 1_500_000
+MOST = 600_000
 """Copies of all cores together that are looked at; of longer kernels the beginning stands for the whole."""
 MIX, MODULUS = 0x9E3779B97F4A7C15, (1 << 61) - 1
 """Multiplier and prime of the hash that picks the sampled blocks."""

@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -185,10 +186,13 @@ def simulate(
 
     size = len(counters.index)
     tallies = run(None, Locality(), lambda _: Tally(depths, size), remember)
-    copies = [counters.index["count", n.spec.name] for n in programs[kinds[0]].instructions if n.tensor and n.path]
-    count = sum(t.counters[i] for t in tallies for i in dict.fromkeys(copies))
-    near = _locality(kernel, machine, args, seats, blocks, read, count)
-    traffic = _traffic(kernel, args, tables, counters, tallies, near)
+    traffic = _traffic(kernel, args, tables, counters, tallies)
+    near = Locality()
+    if any(sum(t.asked) > t.size for (_, writes), t in traffic.items() if not writes):  # something is read again
+        copies = {n.spec.name for p in programs.values() for n in p.instructions if n.tensor and n.path}
+        count = sum(t.counters[counters.index["count", name]] for t in tallies for name in sorted(copies))
+        near = _locality(kernel, machine, args, seats, blocks, read, count)
+    traffic = {(n, w): t if w else replace(t, lost=near.lost.get(n, Fraction(0))) for (n, w), t in traffic.items()}
     pools = share_out(machine, traffic)
     engines = run(pools, near, lambda _: Engine(depths, size, handover), remember)
     intervals: tuple[Interval, ...] = ()
@@ -215,9 +219,8 @@ def _locality(
 
 
 def _traffic(
-    kernel: Kernel, args: Mapping[str, int], tables: Mapping[str, Any], counters: Counters, tallies: list[Engine],
-    near: Locality,
-) -> dict[Key, Traffic]:  # fmt: skip
+    kernel: Kernel, args: Mapping[str, int], tables: Mapping[str, Any], counters: Counters, tallies: list[Engine]
+) -> dict[Key, Traffic]:
     """Traffic by parameter and direction. Of weights stacked over experts only those of experts with rows count."""
     passing = {r.tensor for s in statements(kernel.body) if isinstance(s, Instr) and s.op == "BypassL2"
                for r in s.operands if isinstance(r, GmRef)}  # fmt: skip
@@ -236,8 +239,7 @@ def _traffic(
             asked, moved = counters.index["asked", key], counters.index["moved", key]
             traffic = Traffic(
                 tuple(t.counters[asked] for t in tallies), tuple(t.counters[moved] for t in tallies), size,
-                Fraction(0) if written else near.lost.get(p.name, Fraction(0)),
-                written or p.name not in passing,
+                cached=written or p.name not in passing,
             )  # fmt: skip
             if sum(traffic.asked):
                 out[key] = traffic
