@@ -52,7 +52,8 @@ def _outline(core: list[Node], key: Node, outliner: Outliner, name: str) -> None
 
 def _grown(core: list[Node], key: Node, outliner: Outliner) -> Iterator[Node]:
     """What belongs to the core besides, nearest first: row-wise nodes that depend on ``key``, and such that only
-    members read; each so that the whole could still run as one.
+    members read, or nodes that no kernel of rows could hold (a sum over rows); each so that the whole could still run
+    as one.
     """
     members = dict.fromkeys(core)
     after = {key}
@@ -87,7 +88,7 @@ def _reads(node: Node, nodes: set[Node]) -> bool:
 
 
 def _only_for(node: Node, members: dict[Node, None]) -> bool:
-    return all(u in members for v in node.results for u in v.uses)
+    return all(u in members or not may_fuse(u) for v in node.results for u in v.uses)
 
 
 def _statistic(root: Node) -> list[Node] | None:

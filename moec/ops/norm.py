@@ -94,14 +94,16 @@ def _scaled_grads(
     normed and dbias = dy, summed over the dimensions along which they were broadcast.
     """
     found: list[Value | None] = [None] * len(node.operands)
+    product = t.mul(dy, normed)
     if t.wanted(0):
-        g = dy if weight is None else t.mul(dy, t.wide(weight))
-        inner = t.sub(g, t.mul(normed, t.reduce_mean(t.mul(g, normed), axes=axes, keepdims=True)))
+        scale = None if weight is None else t.wide(weight)
+        g, scaled = (dy, product) if scale is None else (t.mul(dy, scale), t.mul(product, scale))
+        inner = t.sub(g, t.mul(normed, t.reduce_mean(scaled, axes=axes, keepdims=True)))
         if centred:
             inner = t.sub(inner, t.reduce_mean(g, axes=axes, keepdims=True))
         found[0] = t.narrow(t.mul(r, inner), 0)
     if weight is not None and t.wanted(1):
-        found[1] = t.narrow(t.summed(t.mul(dy, normed), weight), 1)
+        found[1] = t.narrow(t.summed(product, weight), 1)
     if bias is not None and t.wanted(2):
         found[2] = t.narrow(t.summed(dy, bias), 2)
     return found

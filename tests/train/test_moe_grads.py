@@ -91,7 +91,8 @@ def test_rounded_scores_pass_the_gradient_on(score_dtype: DType) -> None:
 @pytest.mark.parametrize("form", ACTIVATIONS)
 def test_activations(form: str) -> None:
     attrs = ACTIVATIONS[form]
-    check_gradients("swiglu", [np.random.default_rng(0).standard_normal((5, 6))], attrs)
+    for shape in ((5, 6), (2, 3, 4)):
+        check_gradients("swiglu", [np.random.default_rng(0).standard_normal(shape)], attrs)
 
 
 def test_an_activation_at_its_limits_and_of_a_silent_relu() -> None:
