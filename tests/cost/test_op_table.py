@@ -98,6 +98,13 @@ def test_stated_clock_and_cores_count() -> None:
     assert 3.3 < few / whole < 4.2
 
 
+def test_the_clock_of_a_row_holds_before_that_of_its_class() -> None:
+    cells = row("Cos", "4096,4096", "4096,4096", "FLOAT -> FLOAT", "910B3(20AIC@1800MHz)")
+    (whole,), _ = run(HEADER + cells)
+    (slow,), _ = run(HEADER + cells.replace(",\n", ",900\n"))
+    assert 1.7 < float(slow["predicted_us"]) / float(whole["predicted_us"]) < 2.1
+
+
 def test_a_class_may_be_mapped_to_a_machine() -> None:
     text = HEADER + row("Cast", "8", "8", "FLOAT -> DT_BF16", "our card")
     (declined,), count = run(text)

@@ -110,6 +110,24 @@ def test_weights_of_a_single_row_are_read_from_hbm() -> None:
     assert predict(one, chip).us > one.cold / chip.hbm_peak * 1e6
 
 
+def test_a_side_that_is_stored_across_k_is_read_in_short_rows() -> None:
+    """As in products of weight gradients: [k, m] against [m, k]."""
+    chip = load_class("910B4-class(20AIC@1650MHz)")
+    assert chip is not None
+    plain = work("MatMulV3", "1024,4096;4096,3072", "1024,3072", BF)
+    across = work("MatMulV3", "4096,1024;4096,3072", "1024,3072", BF)
+    assert 1.05 < predict(across, chip).us / predict(plain, chip).us < 1.6
+
+
+def test_a_convolution_loads_an_element_once_for_all_its_kernel_places() -> None:
+    chip = load_class("910B2-class(24AIC@1800MHz)")
+    assert chip is not None
+    conv = work("Conv2D", "64,64,56,56;64,64,3,3", "64,64,56,56", "FLOAT16;FLOAT16 -> FLOAT16", "NCHW")
+    product = work("MatMulV2", "200704,576;576,64", "200704,64", "FLOAT16;FLOAT16 -> FLOAT16")
+    assert conv.flops == product.flops
+    assert predict(conv, chip).us < 0.6 * predict(product, chip).us
+
+
 def test_names_with_versions_and_prefixes() -> None:
     assert lookup("MatMulV7") is lookup("MatMul")
     assert lookup("aclnnRmsNorm") is lookup("RmsNorm") is not None
