@@ -84,12 +84,12 @@ class Rebuilt:
         slots have a row. Weighted and summed in f32, in the order of the slots, and rounded once.
         """
         b = self.b
-        product = as_f32(b, rows)
+        home = b.argsort(taken, axis=0, descending=False)
+        by_token = b.gather(rows, home, axis=0)
         if weights is not None:
             flat = b.reshape(weights, shape=(weights.type.numel(),))
-            weight = b.reshape(b.gather(flat, taken, axis=0), shape=(taken.type.dims[0], 1))
-            product = b.mul(product, as_f32(b, weight))
-        by_token = b.gather(product, b.argsort(taken, axis=0, descending=False), axis=0)
+            weight = b.reshape(b.gather(flat, b.gather(taken, home, axis=0), axis=0), shape=(taken.type.dims[0], 1))
+            by_token = b.mul(as_f32(b, by_token), as_f32(b, weight))
         each = b.reduce_sum(b.cast(mine, to=I32), axes=(1,), keepdims=False)
         made: Value = b.segment_sum(by_token, each, to=rows.type.dtype)
         return made

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from moec.ir.graph import Graph, Module, merged_origin
+from moec.ir.graph import Graph, Module, Node, merged_origin
+from moec.ir.symbol import DEFAULT_BOUND
+from moec.ops.build import Builder
 from moec.ops.registry import OPS
 from moec.passes.base import Result
+from moec.passes.launch_order import names_in
 from moec.passes.sync_removal_exchange import exchange_otherwise
 from moec.passes.sync_removal_late import merge_reads, start_early, wait_late
 from moec.passes.sync_removal_reads import Twins, reads_of, reasons, sweep
@@ -13,19 +16,24 @@ from moec.passes.sync_removal_static import known_sum, substitute_symbol, symbol
 NAME = "sync-removal"
 
 
-def remove_reads(module: Module, counts: str, capacity_factor: float) -> Result:
+def remove_reads(module: Module, counts: str, capacity_factor: float, lengths: str = "host") -> Result:
     """Take the blocking reads out of every function of a module."""
     result = Result()
     for graph in list(module.functions.values()):
         if module.functions.get(graph.name) is graph and reads_of(graph):
-            _of_function(module, graph, counts, capacity_factor, result)
+            _of_function(module, graph, counts, capacity_factor, lengths, result)
     return result
 
 
-def _of_function(module: Module, graph: Graph, counts: str, capacity_factor: float, result: Result) -> None:
+def _of_function(
+    module: Module, graph: Graph, counts: str, capacity_factor: float, lengths: str, result: Result
+) -> None:
     static_sizes(module, graph, result)
     on_the_device(module, graph, result)
     sweep(module, graph)
+    if lengths == "device":
+        device_lengths(module, graph, result)
+        sweep(module, graph)
     if counts in ("all-gather", "capacity") and reads_of(graph):
         exchange_otherwise(module, graph, counts, capacity_factor, result)
         sweep(module, graph)
@@ -49,6 +57,33 @@ def static_sizes(module: Module, graph: Graph, result: Result) -> None:
         graph.erase(node)
         result.apply("static size", origin, graph)
     sweep(module, graph)
+
+
+def device_lengths(module: Module, graph: Graph, result: Result) -> None:
+    """Sizes of tensors that only the device works on become lengths that the device knows, in buffers of the most rows
+    that there may be. Sizes that collectives or host steps name, or that have no bound, stay with the host.
+    """
+    twins = Twins(module, graph, NAME)
+    for node in [n for n in graph if n.op == "bind_size"]:
+        name, value = symbol_of(node), node.operand(0)
+        high = module.symbols.get(name, DEFAULT_BOUND)[1]
+        if high >= DEFAULT_BOUND[1] or not twins.has(value) or name in _host_names(module, node):
+            continue
+        b = Builder(graph, node, merged_origin([node], NAME))
+        b.device_size(twins.of(value), value=node.attrs["value"], at_most=high)
+        node.results[0].replace_with(value)
+        graph.erase(node)
+        result.apply("static upper bound with a device length", b.origin, graph)
+
+
+def _host_names(module: Module, binds: Node) -> set[str]:
+    """The symbols that the host must know: of collectives, host steps and copies to the device."""
+    found: set[str] = set()
+    for node in module.nodes():
+        traits = OPS[node.op].traits
+        if node is not binds and ("collective" in traits or OPS[node.op].place == "host" or node.op == "to_device"):
+            found.update(names_in(node, module))
+    return found
 
 
 def on_the_device(module: Module, graph: Graph, result: Result) -> None:

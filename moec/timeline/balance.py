@@ -2,7 +2,8 @@
 
 Counts are small integers that a few ops add up, exchange and compare. They are evaluated here on numbers: ``gating``
 deals shuffled experts to the tokens, all of them before any again, every rank has the same, and whatever follows from
-them is computed by the ops' own references. What the numbers do not tell keeps its upper bound, or what is assumed for sizes without one.
+them is computed by the ops' own references. What the numbers do not tell keeps its upper bound, or what is assumed for
+sizes without one.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from moec.ir.compare import modules_equal
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
 from moec.ops.verify import verify
-from moec.passes.base import Context, Result
+from moec.passes.base import Context, PassManager, Result
 from moec.passes.sync_removal import SyncRemoval
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -201,3 +201,51 @@ func main(%x: i32[]) -> (y: i32[n]) {
     assert run(module, {"x": np.array(4, np.int32)})["y"].tolist() == [0, 1, 2, 3]
     with pytest.raises(Refusal, match="5 rows, and there is room for 4"):
         run(module, {"x": np.array(5, np.int32)})
+
+
+TWICE = """
+dim T in [1, 9] = 6
+input x: f32[T, 2], limits: f32[2]
+layer counted(x, limit) {
+    above = to_host(reduce_sum(cast(x > limit, to = i64), axes = [0, 1], keepdims = false))
+    n = size(above, at_most = 2 * T)
+    host {
+        numbers = iota(size = n, dtype = i64)
+        sum = reduce_sum(numbers, axes = [0], keepdims = false)
+    }
+    return to_device(sum)
+}
+output a = counted["a"](x, limits[0]), b = counted["b"](x, limits[1])
+"""
+
+
+def test_a_repeated_layer_reads_late_in_each_copy() -> None:
+    """The read stands in a function that is called twice; each copy gets a size of its own."""
+    module = parse_moe(TWICE)
+    given = {"x": np.arange(12, dtype=np.float32).reshape(6, 2), "limits": np.array([3.0, 8.0])}
+    before = run(module, given)
+    result = SyncRemoval().run(module, Context())
+    assert result.counts() == {"computed on the device": 1, "read waited for late": 1}
+    PassManager.parse("inline").run(module, Context())
+    verify(module)
+    assert reads(module) == reads(module, "host") == 0 and reads(module, "read_wait") == 2
+    after = run(module, given)
+    assert [after[n].tolist() for n in "ab"] == [before[n].tolist() for n in "ab"] == [28, 3]
+
+
+def test_a_size_that_only_kernels_use_may_stay_on_the_device() -> None:
+    module = parse_moe(TWICE)
+    given = {"x": np.arange(12, dtype=np.float32).reshape(6, 2), "limits": np.array([3.0, 8.0])}
+    before = run(module, given)
+    result = SyncRemoval(lengths="device").run(module, Context())
+    assert result.counts() == {"computed on the device": 1, "static upper bound with a device length": 1}
+    PassManager.parse("inline").run(module, Context())
+    verify(module)
+    assert reads(module) == reads(module, "read_wait") == 0 and reads(module, "device_size") == 2
+    assert [n.attrs["at_most"] for n in module.main if n.op == "device_size"] == [18, 18]
+    after = run(module, given)
+    assert [after[n].tolist() for n in "ab"] == [before[n].tolist() for n in "ab"]
+    _, result = removed(PLAIN, lengths="device")  # its lists and their sum the host must know
+    assert "static upper bound with a device length" not in result.counts()
+    with pytest.raises(Refusal, match="lengths 'some' is none of host, device"):
+        removed(PLAIN, lengths="some")
