@@ -36,7 +36,8 @@ def _schema() -> dict[str, str]:
     """Every key a machine must have, dotted, with its unit."""
     keys = {"clock_mhz": "MHz", "cores.aic": "cores", "cores.aiv": "cores"}
     memory = {
-        "hbm_bytes": "B", "l2_bytes": "B", "hbm_peak": "B/s", "hbm_rate": "B/s", "l2_peak": "B/s", "l2_rate": "B/s",
+        "hbm_bytes": "B", "l2_bytes": "B", "hbm_peak": "B/s", "hbm_rate": "B/s", "hbm_mixed": "B/s",
+        "l2_peak": "B/s", "l2_rate": "B/s",
         "hbm_per_core": "B/cycle", "line": "B", "request": "B", "same_line": "cycles", "write_buffer": "B",
     }  # fmt: skip
     keys |= {f"memory.{k}": unit for k, unit in memory.items()}

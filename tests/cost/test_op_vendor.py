@@ -10,6 +10,7 @@ import pytest
 from moec.targets.ascend.opmodel.chip import load_class, machine_of_class
 from moec.targets.ascend.opmodel.constants import constants
 from moec.targets.ascend.opmodel.cube import gemm_time
+from moec.targets.ascend.opmodel.elementwise import run_of
 from moec.targets.ascend.opmodel.predict import predict
 from moec.targets.ascend.opmodel.rows_in import read_row
 from moec.targets.ascend.opmodel.vendor import FAMILIES, HINTS, describe, lookup, table
@@ -94,6 +95,22 @@ def test_bytes_of_what_moves() -> None:
     assert work("ConcatD", "1024,512;1024,512", "1024,1024", "FLOAT;FLOAT -> FLOAT").moved == 8 << 20
     embedded = work("GatherV2", "100000,1024;4096;1", "4096,1024", "FLOAT16;INT64;INT64 -> FLOAT16")
     assert embedded.moved == 2 * (4096 * 1024 * 2) + 4096 * 8 + 8
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "run"),
+    [
+        ((4096, 1), (4096, 64), 64),
+        ((64,), (4096, 64), 64),
+        ((8, 16, 1, 1), (8, 16, 7, 5), 35),
+        ((1, 1, 32, 32), (2, 4, 32, 32), 1024),
+        ((2, 1, 32), (2, 4, 32), 32),
+        ((2, 4, 1), (2, 4, 32), 32),
+        ((1,), (), 1),
+    ],
+)
+def test_runs_of_a_broadcast(part: tuple[int, ...], whole: tuple[int, ...], run: int) -> None:
+    assert run_of(part, whole) == run
 
 
 def test_state_of_an_optimizer_comes_from_hbm_and_activations_may_not() -> None:

@@ -94,13 +94,22 @@ def share_out(machine: Machine, traffic: Mapping[Key, Traffic]) -> Pools:
     l2 = [sum(t.moved[c] for t in traffic.values()) for c in range(cores)]
     hbm = [sum((cold[key] * t.moved[c] for key, t in traffic.items()), Fraction(0)) for c in range(cores)]
     hz = Fraction(machine["clock_mhz"]).limit_denominator(1000) * 1_000_000
-    write_rate = Fraction(int(machine["memory.hbm_rate"])) / hz / _served(hbm)
+    write_rate = _hbm_rate(machine, beyond) / hz / _served(hbm)
     read_rate = min(write_rate, Fraction(machine["memory.hbm_per_core"]))
     l2_rate = Fraction(int(machine["memory.l2_rate"])) / hz / _served(l2)
     return Pools(
         {key: cold[key] / (write_rate if key[1] else read_rate) for key in traffic}, cold, 1 / l2_rate,
         _ceil(sum(beyond.values(), Fraction(0))), sum(sum(t.asked) for t in traffic.values()),
     )  # fmt: skip
+
+
+def _hbm_rate(machine: Machine, beyond: Mapping[Key, Fraction]) -> Fraction:
+    """Bytes per second that HBM moves: between the rate of one direction and that of both in equal parts."""
+    written = sum((b for (_, writes), b in beyond.items() if writes), Fraction(0))
+    total = sum(beyond.values(), Fraction(0))
+    mixed = 2 * min(written, total - written) / total if total else Fraction(0)
+    one, both = (Fraction(int(machine[f"memory.{key}"])) for key in ("hbm_rate", "hbm_mixed"))
+    return 1 / ((1 - mixed) / one + mixed / both)
 
 
 def _served(per_core: Sequence[int | Fraction]) -> Fraction:
