@@ -7,6 +7,7 @@ two, 2 for exp, ln and sqrt, 4 for div; what is a sequence of instructions is th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from moec.targets.ascend.opmodel.tensor import Tensor
 from moec.targets.ascend.opmodel.work import Work
@@ -65,12 +66,8 @@ def elementwise(
     if scalar and PASSES[kind] == 2:
         cycles /= 2
     wide = computed in WIDE and kind != "cast"
-    spread = [t for t in ins if 1 < t.numel < elements]
-    shape = (outs or ins)[0].shape if (outs or ins) else ()
-    last = shape[-1] if shape else 1
-    rows = elements / max(1, last)
-    narrow = sum(1 for t in spread if t.last == 1 or t.numel == t.last)
-    issue = BROADCAST_ROW * narrow * rows
+    shape = max((t.shape for t in outs or ins), key=prod, default=())
+    issue = sum(BROADCAST_ROW * elements / run_of(t.shape, shape) for t in ins if 1 < t.numel < elements)
     return Work(
         name,
         reads=sum(t.bytes for t in ins),
@@ -82,6 +79,20 @@ def elementwise(
         units=sum(t.bytes for t in (*ins, *outs)) / 256,
         operands=max(1, len(ins)),
     )
+
+
+def run_of(part: tuple[int, ...], whole: tuple[int, ...]) -> int:
+    """Adjacent places of ``whole`` that take one value of ``part``, or one row of it: the trailing dimensions along
+    which it is repeated, or those that it has in full.
+    """
+    padded = (1,) * (len(whole) - len(part)) + tuple(part)
+    repeated = bool(whole) and padded[-1] == 1 != whole[-1]
+    run = 1
+    for mine, size in zip(reversed(padded), reversed(whole), strict=False):
+        if (mine == 1) != repeated and size > 1:
+            break
+        run *= size
+    return max(1, run)
 
 
 def _cold(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> int:
