@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from moec.ir.graph import Module
+from moec.ir.graph import Module, Value
 from moec.ir.symbol import Dim
 from moec.passes.base import Context, Result, register_pass
 from moec.passes.price import PricedRulePass, PriceProver, cut_readers
@@ -189,7 +189,9 @@ class RopeConcatElim(PricedRulePass):
 
 
 class _Cut:
-    """A prover that refuses to take a product apart that nobody cuts into those parts, then asks ``then``."""
+    """A prover that refuses to take a product apart that nobody cuts into those parts, and queries and keys of whose
+    heads a part was rotated, which ``fuse-rope`` does where they lie; then asks ``then``.
+    """
 
     def __init__(self, then: Prover):
         self.then = then
@@ -197,4 +199,16 @@ class _Cut:
     def __call__(self, match: Match) -> str:
         if match.rule is product_with_concat and not cut_readers(match.outputs[0], match.instance.after[0]):
             raise NoMatch("the product is not cut into the parts of the factor")
+        given = match.operands
+        if "qn" in given and all(_rotated_part(given[f"{name}n"], given[f"{name}r"]) for name in "qk"):
+            raise NoMatch("queries and keys are heads of which a part is rotated: one rotation does that")
         return self.then(match)
+
+
+def _rotated_part(turned: Value, kept: Value) -> bool:
+    """Whether ``turned`` is the rotation of a slice of the tensor that ``kept`` is a slice of."""
+    rope, rest = turned.producer, kept.producer
+    if rope is None or rest is None or rope.op != "rope" or rest.op != "slice":
+        return False
+    cut = rope.operand(0).producer
+    return cut is not None and cut.op == "slice" and cut.operands[0] is rest.operands[0]
