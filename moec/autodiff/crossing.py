@@ -19,7 +19,8 @@ class Crossing:
     Sizes and number ranges are made again; so are views, broadcasts, and casts that do not narrow, of their operand;
     and what is only laid out anew (transposed, sliced) of inputs, weights and values that are kept anyway. Constants
     and weights are read where they stand, or made again if backward is another function. Everything else goes
-    ``across``, each value once. ``own`` are the values that backward is given besides.
+    ``across``, each value once; a seed reads no more of its loss than the type. ``own`` are the values that backward is
+    given besides.
     """
 
     def __init__(self, graph: Graph, target: Graph, made: Sequence[Node], own: Sequence[Value], across: Across):
@@ -32,9 +33,10 @@ class Crossing:
 
     def run(self) -> None:
         """Redirect every operand of the backward nodes that forward defines."""
-        reads = [v for node in self.made for v in node.operands if v is not None and v not in self.inside]
+        made = [node for node in self.made if node.op != "seed"]
+        reads = [v for node in made for v in node.operands if v is not None and v not in self.inside]
         self.kept = {self.root(v) for v in reads}
-        for node in self.made:
+        for node in made:
             for i, v in enumerate(node.operands):
                 if v is not None and v not in self.inside:
                     node.set_operand(i, self.value(v, node))

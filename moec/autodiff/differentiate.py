@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from moec.autodiff.activity import Activity, Wanted
+from moec.autodiff.activity import Activity
 from moec.autodiff.crossing import Across, Crossing
 from moec.autodiff.functions import Functions, prune
 from moec.autodiff.loss import PREFIX, losses, seeds
 from moec.autodiff.prepare import inline_fused
 from moec.autodiff.sides import SEAM
 from moec.autodiff.sweep import NAME, Sweep
-from moec.diagnostics import Problem, Refusal, Where, suggest
+from moec.autodiff.targets import Options, Targets, targets
+from moec.diagnostics import Problem, Refusal, Where
 from moec.ir.graph import Graph, Module, Node, Origin, Value
-from moec.ir.types import DType
 from moec.ops.build import make_node
 from moec.ops.registry import OPS
-
-
-@dataclass(frozen=True)
-class Options:
-    """What to differentiate and how.
-
-    ``loss``: outputs of ``main``: scalars are summed with weight 1, of others the incoming gradient becomes an input
-    ``d_<output>``; none: the only scalar, or every output where there is no scalar. ``wrt``: inputs and weights whose
-    gradients are wanted; none: all floats that the loss varies with. ``weight_dtype``: the dtype of the gradients of
-    weights narrower than 32 bits, None for the weight's own. ``loss_scale``: what the loss is multiplied by, so that
-    small gradients do not vanish in f16; weight gradients are divided by it at the end, gradients of inputs are not
-    (they go on to the layer before, which does the same).
-    """
-
-    loss: Sequence[str] = ()
-    wrt: Sequence[str] = ()
-    weight_dtype: DType | None = None
-    loss_scale: float = 1.0
-
 
 PLAIN = Options()
 """Every float, the only scalar or all outputs, gradients as wide as what they are of, no scaling."""
@@ -52,7 +32,7 @@ def differentiate(module: Module, options: Options = PLAIN) -> Module:
         raise Refusal("the module is a training graph already", todo="differentiate the forward module")
     inline_fused(module)
     main = module.main
-    chosen = _targets(module, options)
+    chosen = targets(module, options)
     activity = Activity(module, frozenset(chosen.weights), options.weight_dtype)
     functions = Functions(module, activity)
     varied = activity.varied(main, chosen.inputs)
@@ -69,37 +49,6 @@ def differentiate(module: Module, options: Options = PLAIN) -> Module:
     _name_saves(main)
     functions.drop_originals()
     return module
-
-
-@dataclass(frozen=True)
-class _Targets:
-    inputs: Wanted
-    weights: dict[str, None]
-    named: bool
-
-
-def _targets(module: Module, options: Options) -> _Targets:
-    """The inputs and weights to differentiate for; Refusal lists names that are neither, or no floats."""
-    weights = {n.attrs["name"]: n.result for n in module.nodes() if n.op == "weight"}
-    known = {**weights, **{v.name: v for v in module.main.inputs}}
-    problems = [
-        Problem(f"no input or weight '{n}'", todo=suggest(n, known) or "`moec summary` lists them")
-        for n in options.wrt
-        if n not in known
-    ]
-    problems += [
-        Problem(f"'{n}' is {known[n].type}, and only floats have gradients")
-        for n in options.wrt
-        if n in known and not known[n].type.dtype.is_float
-    ]
-    if problems:
-        raise Refusal(problems)
-    floats = {n: v for n, v in known.items() if v.type.dtype.is_float and (not options.wrt or n in options.wrt)}
-    return _Targets(
-        tuple(v.type.dtype if floats.get(v.name) is v else None for v in module.main.inputs),
-        {n: None for n in weights if n in floats},
-        bool(options.wrt),
-    )
 
 
 def _refuse(failures: Sequence[tuple[Node, str]]) -> None:
@@ -120,7 +69,7 @@ def _refuse(failures: Sequence[tuple[Node, str]]) -> None:
         )
 
 
-def _return(module: Module, sweep: Sweep, inputs: Sequence[Value], chosen: _Targets, options: Options) -> None:
+def _return(module: Module, sweep: Sweep, inputs: Sequence[Value], chosen: Targets, options: Options) -> None:
     """Return the gradients behind the outputs."""
     main = module.main
     gradients: dict[str, Value] = {}

@@ -154,6 +154,7 @@ class Attention:
         return attend(q, k, v, mask, sinks, q_rope, k_rope, **attrs)[0]
 
     training_form = "attention_lse"
+    masks = ("mask",)
     grad = no_grad("attention is differentiated as attention_lse, which keeps what the gradient reads")
 
 

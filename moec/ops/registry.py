@@ -22,6 +22,8 @@ The class has a docstring with the formula, and as attributes or static function
 - ``binds``: an attribute, a dimension that is known to be the result once the op has run.
 - ``grad`` (see ``moec.ops.tape``) or ``nondiff``: why no gradient goes through it. A composite op's reason says why it
   cannot be differentiated as it is, so a graph that needs its gradient is refused.
+- ``masks``: operands that nobody trains as a rule: inputs that they are computed from are not differentiated for unless
+  they are named.
 - ``training_form``: the op, of the same operands, attributes and first results, that forward runs in training.
 """
 
@@ -59,6 +61,7 @@ class OpDef:
         self.grad: Callable[..., Any] | None = getattr(body, "grad", None)
         self.nondiff: str = getattr(body, "nondiff", "")
         self.training_form: str = getattr(body, "training_form", "")
+        self.masks: tuple[str, ...] = getattr(body, "masks", ())
         self.attrs = {a.name: a for a in signature.attrs}
         self._check()
 

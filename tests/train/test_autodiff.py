@@ -344,6 +344,30 @@ func main(%x: f32[4], %d_y: f32[4]) -> (y: f32[4]) {
         )
 
 
+MASKED = """
+func main(%q: f32[1, 2, S, 4], %k: f32[1, 2, S, 4], %m: f32[1, 1, S, S], %t: f32[]) -> (y: f32[1, 2, S, 4]) {
+  %0 = mul(%m, %t) : f32[1, 1, S, S]
+  %1 = call(%q, %k, %0) {fn = "attend"} : f32[1, 2, S, 4]
+  return %1
+}
+func attend(%q: f32[1, 2, S, 4], %k: f32[1, 2, S, 4], %m: f32[1, 1, S, S]) -> (y: f32[1, 2, S, 4]) {
+  %1 = attention(%q, %k, %k, %m, none) ATTRS : f32[1, 2, S, 4]
+  return %1
+}
+""".replace(
+    "ATTRS",
+    '{scale = 0.5, causal = false, offset = 0, window = none, softcap = none, empty_rows = "zero"}',
+)
+
+
+def test_inputs_that_make_masks_are_not_differentiated_for_unless_they_are_named() -> None:
+    arrays = rng_arrays(q=(1, 2, 3, 4), k=(1, 2, 3, 4), m=(1, 1, 3, 3), t=())
+    module = parse_module(MASKED)
+    assert joint(module).main.output_names == ["y", "d_q", "d_k"]
+    check_gradients(module, arrays, {}, ["q", "k"], options=Options())
+    check_gradients(module, arrays, {}, ["q", "m", "t"])
+
+
 def test_a_training_graph_is_not_differentiated_again() -> None:
     made = joint(parse_module(LAYERS))
     with pytest.raises(Refusal, match="training graph already"):

@@ -103,6 +103,10 @@ def kinks(name: str) -> Iterator[Case]:
     elif name in ("reduce_max", "reduce_min"):
         y = np.array([[1.0, 2.0, 2.0], [0.5, -1.0, -1.0], [-2.0, -2.0, 3.0]])
         yield Case(name, [y], {"axes": (1,), "keepdims": True})
+    elif name == "scatter_elements":
+        x, updates = np.array([1.0, 2.0, 0.5, 3.0]), np.array([2.0, -1.0, 0.7, 0.7, -4.0])
+        yield Case(name, [x, np.array([1, 0, 2, 2, 3]), updates], {"axis": 0, "reduction": "max"})
+        yield Case(name, [-x, np.array([1, 0, 2, 2, 3]), -updates], {"axis": 0, "reduction": "min"})
     elif name == "pow":
         yield Case(name, [np.array([0.0, 1.5, 0.0]), np.array([2.0, 2.5, 3.0])])
     elif name == "abs":
@@ -147,6 +151,7 @@ def matmul(name: str, rng: np.random.Generator) -> Iterator[Case]:
                 a = rng.standard_normal((*lead_a, *((2, 4) if ta else (4, 2))))
                 b = rng.standard_normal((*lead_b, *((3, 2) if tb else (2, 3))))
                 yield Case(name, [a, b], {"transpose_a": ta, "transpose_b": tb})
+    yield Case(name, [rng.standard_normal((5, 3)), rng.standard_normal((3, 7))], {"to": F32})
 
 
 def moved(name: str, rng: np.random.Generator) -> Iterator[Case]:
@@ -256,9 +261,11 @@ ROUNDINGS = {
     "rsqrt": 4,
     "tanh": 27,
     **dict.fromkeys(("softmax", "log_softmax"), 4),
+    "matmul": 2,
 }
 """More than one where the gradient reads the op's own result, which forward rounded: once, twice in y^2, three times in
-y^3, 2 y^2 / (1 - y^2) times for tanh (26 at |x| = 2); of a softmax's dy and its mean, before they cancel.
+y^3, 2 y^2 / (1 - y^2) times for tanh (26 at |x| = 2); of a softmax's dy and its mean, before they cancel. An
+f32 gradient of a product of 16-bit operands is rounded to multiply with those.
 """
 
 
