@@ -29,6 +29,8 @@ from moec.codegen.kernel_ir import (
     Assign,
     Buffer,
     Comment,
+    CrossCoreSet,
+    CrossCoreWait,
     For,
     GmRef,
     GmTensor,
@@ -199,6 +201,20 @@ class KernelBuilder:
 
     def comment(self, text: str) -> None:
         self.emit(Comment(text))
+
+    @contextmanager
+    def on_cube(self) -> Iterator[None]:
+        """What the cube core of a mixed kernel does; ``else_`` after it is what its vector cores do."""
+        with self.if_(Core("aic")):
+            yield
+
+    def cross_set(self, pipe: str, id: int) -> None:
+        """All that ``pipe`` was given so far is done: told to the other side of the group (mode 2)."""
+        self.emit(CrossCoreSet(2, pipe, id))
+
+    def cross_wait(self, id: int) -> None:
+        """Nothing goes on until the other side has raised ``id``: the cube core, or both vector cores."""
+        self.emit(CrossCoreWait(id))
 
     def sync_all(self) -> None:
         """Every core reaches this point, with all its work done, before any goes on."""

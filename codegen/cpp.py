@@ -14,6 +14,7 @@ from moec.codegen.kernel_ir import (
     CPP,
     Assign,
     Barrier,
+    Buffer,
     Comment,
     CrossCoreSet,
     CrossCoreWait,
@@ -34,6 +35,7 @@ from moec.codegen.kernel_ir import (
 )
 from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Scalar, Var, dtype_of, known_factor
 
+POSITION = {"UB": "VECCALC", "L1": "A1", "L0A": "A2", "L0B": "B2", "L0C": "CO1", "BT": "C2", "FB": "C2PIPE2GM"}
 CPP_CORE = {"idx": "GetBlockIdx()", "num": "GetBlockNum()", "sub": "GetSubBlockIdx()"}
 LEVEL = {"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 CPP_OP = {"//": "/", "and": "&&", "or": "||"}
@@ -166,6 +168,8 @@ class CppPrinter:
             self.add(f"for ({head}{step}) {{", indent)
             self.block(s.body, inner)
             self.add("}", indent)
+        elif isinstance(s, If) and s.cond == Core("aic"):
+            self._sides(s, indent)
         elif isinstance(s, If):
             self.add(f"if ({self.scalar(s.cond)}) {{", indent)
             self.block(s.then, inner)
@@ -189,6 +193,38 @@ class CppPrinter:
             self.add(self.call(s), indent, "pad" if is_pad(s) else "")
         else:
             self._sync(s, indent)
+
+    def _sides(self, s: If, indent: str) -> None:
+        """What the cube core and what the vector cores of a mixed kernel do, each with its own memories."""
+        for macro, kind, block in (("ASCEND_IS_AIC", "aic", s.then), ("ASCEND_IS_AIV", "aiv", s.orelse)):
+            self.add(f"if {macro} {{", indent)
+            self.memories(kind, indent + "    ")
+            self.block(block, indent + "    ")
+            self.add("}", indent)
+
+    def memories(self, kind: str, indent: str) -> None:
+        """Declares the on-chip buffers that cores of ``kind`` have."""
+        for space in sorted({b.space for b in self.kernel.buffers}):
+            if (space == "UB") == (kind == "aiv"):
+                self._memory(space, [b for b in self.kernel.buffers if b.space == space], indent)
+
+    def _memory(self, space: str, buffers: Sequence[Buffer], indent: str) -> None:
+        memory = space.lower()
+        size = max(b.offset + b.bytes for b in buffers)
+        self.add(f"TBuf<TPosition::{POSITION[space]}> {memory}Memory;", indent)
+        self.add(f"pipe.InitBuffer({memory}Memory, {size});", indent, "bound")
+        for b in buffers:
+            t = CPP[b.dtype]
+            views = [
+                f"{memory}Memory.GetWithOffset<{t}>({b.elems}, {b.offset + i * b.slot_bytes})" for i in range(b.slots)
+            ]
+            if b.slots == 1:
+                self.add(f"LocalTensor<{t}> {b.name} = {views[0]};", indent, "bound")
+            else:
+                self.add(f"LocalTensor<{t}> {b.name}[{b.slots}] = {{", indent)
+                for v in views:
+                    self.add(v + ",", indent + "    ", "bound")
+                self.add("};", indent)
 
     def _element(self, s: LoadScalar) -> str:
         base, index = self._indexed(s.ref)

@@ -12,9 +12,7 @@ import jinja2
 
 from moec.codegen.cpp import CppPrinter, Site
 from moec.codegen.instructions import INSTRUCTIONS
-from moec.codegen.kernel_ir import CPP, Buffer, CrossCoreSet, Instr, Kernel, Stmt, SyncAll, statements
-
-POSITION = {"UB": "VECCALC", "L1": "A1", "L0A": "A2", "L0B": "B2", "L0C": "CO1", "BT": "C2", "FB": "C2PIPE2GM"}
+from moec.codegen.kernel_ir import CPP, CrossCoreSet, Instr, Kernel, Stmt, SyncAll, statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +43,6 @@ def _has(block: Sequence[Stmt], kinds: tuple[type, ...]) -> bool:
     return any(isinstance(s, kinds) for s in statements(block))
 
 
-def _buffer_lines(p: CppPrinter, space: str, buffers: Sequence[Buffer]) -> None:
-    memory = space.lower()
-    size = max(b.offset + b.bytes for b in buffers)
-    p.add(f"TBuf<TPosition::{POSITION[space]}> {memory}Memory;", "    ")
-    p.add(f"pipe.InitBuffer({memory}Memory, {size});", "    ", "bound")
-    for b in buffers:
-        t = CPP[b.dtype]
-        views = [f"{memory}Memory.GetWithOffset<{t}>({b.elems}, {b.offset + i * b.slot_bytes})" for i in range(b.slots)]
-        if b.slots == 1:
-            p.add(f"LocalTensor<{t}> {b.name} = {views[0]};", "    ", "bound")
-        else:
-            p.add(f"LocalTensor<{t}> {b.name}[{b.slots}] = {{", "    ")
-            for v in views:
-                p.add(v + ",", "        ", "bound")
-            p.add("};", "    ")
-
-
 def emit_kernel(kernel: Kernel, templates: jinja2.Environment) -> Source:
     """The C++ source of ``kernel`` from the template ``kernel.cpp.j2``."""
     p = CppPrinter(kernel)
@@ -73,9 +54,8 @@ def emit_kernel(kernel: Kernel, templates: jinja2.Environment) -> Source:
         p.add(f"{g.name}.SetGlobalBuffer({pointer}, {p.scalar(g.elements)});", "    ", "bound")
     if kernel.buffers:
         p.add("TPipe pipe;", "    ")
-        spaces = sorted({b.space for b in kernel.buffers})
-        for space in spaces:
-            _buffer_lines(p, space, [b for b in kernel.buffers if b.space == space])
+    if kernel.core != "mix":
+        p.memories(kernel.core, "    ")
     p.block(kernel.body, "    ")
     body_mark = "/*body*/"
     text = templates.get_template("kernel.cpp.j2").render(

@@ -6,6 +6,9 @@ knowledge over the trace of a witness: every pair of conflicting accesses (two u
 write) must be ordered, every wait must meet a set, a flag is set again only when its last wait is known to be over, and
 no flag stays set at the end.
 
+The cores of a mixed kernel's group are followed together, in an order that their cross-core flags allow: device memory
+is one for all of them, and what one may rely on of another comes through those flags alone.
+
 On one pipe, vector instructions may overlap their neighbours (PIPE_V barrier), and a Mmad that accumulates into a small
 tile may start before the one before it has written (CANN asc-devkit docs, Mmad: fewer than 10 fractals of 16 x 16). The
 other pipes keep order by themselves.
@@ -13,11 +16,23 @@ other pipes keep order by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from moec.codegen.interpret import Access, Event, Path, trace
-from moec.codegen.kernel_ir import PIPES, Barrier, Instr, Kernel, SetFlag, Stmt, SyncAll, WaitFlag, Witness
+from moec.codegen.interpret import Access, Event, Path, seats, trace
+from moec.codegen.kernel_ir import (
+    PIPES,
+    Barrier,
+    CrossCoreSet,
+    CrossCoreWait,
+    Instr,
+    Kernel,
+    SetFlag,
+    Stmt,
+    SyncAll,
+    WaitFlag,
+    Witness,
+)
 
 SMALL_MMAD = 10
 """Fractals of the output tile below which accumulating Mmads need a PIPE_M barrier."""
@@ -41,9 +56,11 @@ class Violation:
 
 @dataclass(slots=True)
 class Step:
-    """An event made ready for checking: ``needs`` lists (pipe, position, path) that must be over before it starts."""
+    """An event made ready for checking: ``needs`` lists (pipe, position, path) that must be over before it starts.
 
-    kind: str  # instr, set, wait, barrier, all
+    Pipes are numbered through the cores of a group: ``len(PIPES)`` times the seat, plus the pipe."""
+
+    kind: str  # instr, set, wait, barrier, all, cross set, cross wait
     pipe: int
     path: Path
     needs: list[tuple[int, int, Path]] = field(default_factory=list)
@@ -100,39 +117,107 @@ def by_unit_flags(stmt: Stmt) -> bool:
     return isinstance(stmt, Instr) and stmt.op == "Fixpipe" and stmt.param("unitFlag") != 0
 
 
-def steps(events: Iterable[Event]) -> list[Step]:
-    """The events of one core with what each must wait for."""
+def interleaved(kernel: Kernel, witness: Witness, core: int) -> Iterator[tuple[int, Event]]:
+    """(seat, event) of every core of group ``core``, each going on until it waits for a flag that is not raised yet.
+
+    Ends early, with the wait that none answers, where the group is stuck.
+    """
+    runs = [trace(kernel, witness, core, SAMPLE, seat) for seat in seats(kernel)]
+    raised: dict[tuple[int, int], int] = {}  # (sender, flag): sets so far
+    taken: dict[tuple[int, int], int] = {}  # (waiter, flag)
+    held: list[Event | None] = [None] * len(runs)
+    live = set(range(len(runs)))
+    while live:
+        moved = False
+        for seat in sorted(live):
+            while True:
+                event = held[seat] or next(runs[seat], None)
+                held[seat] = None
+                if event is None:
+                    live.discard(seat)
+                    break
+                if isinstance(event.stmt, CrossCoreWait):
+                    number = taken.get((seat, event.id), 0)
+                    if any(raised.get((s, event.id), 0) <= number for s in _senders(seat)):
+                        held[seat] = event
+                        break
+                    taken[seat, event.id] = number + 1
+                elif isinstance(event.stmt, CrossCoreSet):
+                    raised[seat, event.id] = raised.get((seat, event.id), 0) + 1
+                moved = True
+                yield seat, event
+        if not moved and live:
+            yield from ((seat, e) for seat, e in enumerate(held) if e is not None)
+            return
+
+
+def _senders(seat: int) -> Sequence[int]:
+    """Whose flags of mode 2 a core waits for: the vector cores of the group, or its cube core."""
+    return (1, 2) if seat == 0 else (0,)
+
+
+def program_of(kernel: Kernel, witness: Witness, core: int) -> list[Step]:
+    """What core ``core`` (in a mixed kernel: its group) runs under ``witness``, ready for checking."""
+    return steps(interleaved(kernel, witness, core))
+
+
+def steps(events: Iterable[tuple[int, Event]]) -> list[Step]:
+    """(seat, event) of the cores of a group with what each must wait for."""
     out: list[Step] = []
     memory = _Memory()
-    for pos, e in enumerate(events):
+    for pos, (seat, e) in enumerate(events):
         s: Stmt = e.stmt
+        base = seat * len(PIPES)
         if isinstance(s, SetFlag):
-            src, dst = _NUMBER[s.src], _NUMBER[s.dst]
+            src, dst = base + _NUMBER[s.src], base + _NUMBER[s.dst]
             out.append(Step("set", src, e.path, channel=(src, dst, e.id)))
         elif isinstance(s, WaitFlag):
-            src, dst = _NUMBER[s.src], _NUMBER[s.dst]
+            src, dst = base + _NUMBER[s.src], base + _NUMBER[s.dst]
             out.append(Step("wait", dst, e.path, channel=(src, dst, e.id)))
         elif isinstance(s, Barrier):
-            out.append(Step("all" if s.pipe == "ALL" else "barrier", _NUMBER.get(s.pipe, _S), e.path))
+            out.append(Step("all" if s.pipe == "ALL" else "barrier", base + _NUMBER.get(s.pipe, _S), e.path))
         elif isinstance(s, SyncAll):
-            out.append(Step("all", _S, e.path))
+            out.append(Step("all", base + _S, e.path))
+        elif isinstance(s, CrossCoreSet):
+            out.append(Step("cross set", base + _NUMBER[s.pipe], e.path, channel=(seat, 0, e.id)))
+        elif isinstance(s, CrossCoreWait):
+            out.append(Step("cross wait", base + _S, e.path, channel=(seat, 0, e.id)))
         else:
-            pipe = _NUMBER[e.pipe]
+            pipe = base + _NUMBER[e.pipe]
             if by_unit_flags(s):
                 e = replace(e, accesses=[a for a in e.accesses if a.space != "L0C"])
+            if seat:
+                e = replace(e, accesses=[_of_seat(a, seat) for a in e.accesses])
             out.append(Step("instr", pipe, e.path, _needs(e, pipe, memory)))
             for a in e.accesses:
                 memory.add(a, pipe, pos, e.path)
     return out
 
 
+def _of_seat(a: Access, seat: int) -> Access:
+    """On-chip memory is each core's own."""
+    return a if a.space.startswith("GM:") else replace(a, space=f"{seat}:{a.space}")
+
+
+def _name(pipe: int) -> str:
+    seat, own = divmod(pipe, len(PIPES))
+    return PIPES[own] if seat == 0 else f"{PIPES[own]} of vector core {seat - 1}"
+
+
+CROSS_DEPTH = 15
+"""What the counter of a cross-core flag holds (CANN asc-devkit docs, NPU arch 2201)."""
+
+
 def violations(
     program: Sequence[Step], skip: Callable[[Step], bool] | None = None, first: bool = False
 ) -> list[Violation]:
     """Everything unordered in ``program`` with the steps that ``skip`` picks left out; only the first one if asked."""
-    n = len(PIPES)
+    per = len(PIPES)
+    n = per * (1 + max((step.pipe for step in program), default=0) // per)
     known = [[-1] * n for _ in range(n)]  # known[p][q]: position up to which pipe q is over, as far as pipe p can tell
-    scalar_moved = False
+    moves = [0] * (n // per)  # how often each core's scalar unit has learnt something
+    seen = [0] * n  # and up to which of these each pipe has
+    sent: dict[tuple[int, int, int], list[list[int]]] = {}  # (sender, receiver, flag): what its sets tell
     raised: dict[tuple[int, int, int], list[int]] = {}
     last_wait: dict[tuple[int, int, int], int] = {}
     found: list[Violation] = []
@@ -140,17 +225,19 @@ def violations(
         if skip is not None and step.kind != "instr" and skip(step):
             continue
         mine = known[step.pipe]
-        if scalar_moved and step.pipe != _S:
-            _merge(mine, known[_S])
+        seat, own = divmod(step.pipe, per)
+        if own != _S and seen[step.pipe] < moves[seat]:
+            _merge(mine, known[seat * per + _S])
+            seen[step.pipe] = moves[seat]
         if step.kind == "instr":
             for q, need, path in step.needs:
                 if mine[q] < need:
-                    found.append(Violation(f"{PIPES[step.pipe]} may start before {PIPES[q]} is done", step.path, path))
+                    found.append(Violation(f"{_name(step.pipe)} may start before {_name(q)} is done", step.path, path))
         elif step.kind == "set":
             channel = step.channel
             if channel in raised:
                 found.append(Violation("flag set twice without a wait", step.path))
-            elif channel in last_wait and channel[1] != _S and mine[channel[1]] < last_wait[channel]:
+            elif channel in last_wait and channel[1] % per != _S and mine[channel[1]] < last_wait[channel]:
                 # the scalar unit is past its waits when it issues the set
                 found.append(Violation("flag may be set again before its wait is over", step.path))
             snapshot = list(mine)
@@ -163,16 +250,38 @@ def violations(
             else:
                 _merge(mine, got)
                 last_wait[step.channel] = pos
-                scalar_moved = scalar_moved or step.pipe == _S
+                moves[seat] += own == _S
         elif step.kind == "barrier":
             mine[step.pipe] = pos
+        elif step.kind == "cross set":
+            snapshot = list(mine)
+            snapshot[step.pipe] = pos
+            for other in (1, 2) if seat == 0 else (0,):
+                waiting = sent.setdefault((seat, other, step.channel[2]), [])
+                waiting.append(snapshot)
+                if len(waiting) > CROSS_DEPTH:
+                    found.append(Violation("cross-core flag raised more often than its counter holds", step.path))
+        elif step.kind == "cross wait":
+            told = [sent.get((other, seat, step.channel[2]), []) for other in _senders(seat)]
+            if not all(told):
+                found.append(Violation("wait for a cross-core flag that nobody raises", step.path))
+            for queue in told:
+                if queue:
+                    _merge(mine, queue.pop(0))
+            moves[seat] += 1
         else:
-            for row in known:
-                row[:] = [pos] * n
+            for row in known[seat * per : (seat + 1) * per]:
+                row[seat * per : (seat + 1) * per] = [pos] * per
         if found and first:
             return found
     found += [
-        Violation(f"flag {PIPES[c[0]]}_{PIPES[c[1]]} {c[2]} is still set at the end", program[-1].path) for c in raised
+        Violation(f"flag {_name(c[0])} to {_name(c[1])} {c[2]} is still set at the end", program[-1].path)
+        for c in raised
+    ]
+    found += [
+        Violation(f"cross-core flag {flag} is still raised at the end", program[-1].path)
+        for (_, _, flag), waiting in sorted(sent.items())
+        if waiting
     ]
     return found
 
@@ -197,11 +306,11 @@ def check(kernel: Kernel) -> list[Violation]:
     found: list[Violation] = []
     for i, witness in enumerate(kernel.witnesses):
         for core in cores_of(witness):
-            program = steps(trace(kernel, witness, core, SAMPLE))
+            program = program_of(kernel, witness, core)
             found += [Violation(v.what, v.path, v.other, i) for v in violations(program)]
     return found
 
 
 def is_site(stmt: Stmt) -> bool:
     """Whether removing ``stmt`` is a synchronisation fault."""
-    return isinstance(stmt, (SetFlag, WaitFlag, Barrier, SyncAll))
+    return isinstance(stmt, (SetFlag, WaitFlag, Barrier, SyncAll, CrossCoreSet, CrossCoreWait))

@@ -36,6 +36,9 @@ from moec.codegen.kernel_ir import (
 )
 from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Number, Scalar, Var, binary
 
+VECTOR_CORES = 2
+"""Vector cores to a cube core in a mixed kernel (KERNEL_TYPE_MIX_AIC_1_2)."""
+
 Path = tuple[int, ...]
 """Where a statement stands: index in its block, then 0 (body, then) or 1 (else) and the index in that block, and so
 on."""
@@ -133,12 +136,21 @@ class _Plan:
 
 
 class Interpreter:
-    """Walks one core. ``sample`` keeps only the first ``sample`` and the last two iterations of longer loops."""
+    """Walks one core. ``sample`` keeps only the first ``sample`` and the last two iterations of longer loops.
 
-    def __init__(self, kernel: Kernel, witness: Witness, core: int = 0, sample: int | None = None, sub: int = 0):
+    In a mixed kernel ``core`` is the group; ``seat`` is which of its cores: 0 the cube core, 1 and 2 the vector cores.
+    """
+
+    def __init__(self, kernel: Kernel, witness: Witness, core: int = 0, sample: int | None = None, seat: int = 0):
         self.kernel, self.sample = kernel, sample
         self.data = dict(witness.data)
-        self.env: Env = ({}, dict(witness.args), {"idx": core, "num": witness.cores, "sub": sub})
+        facts = {"idx": core, "num": witness.cores, "sub": 0}
+        facts |= {"aic": int(kernel.core == "aic"), "aiv": int(kernel.core == "aiv")}
+        if kernel.core == "mix":
+            facts |= {"aic": int(seat == 0), "aiv": int(seat > 0)}
+            if seat:
+                facts |= {"idx": core * VECTOR_CORES + seat - 1, "sub": seat - 1}
+        self.env: Env = ({}, dict(witness.args), facts)
         self.buffers = {b.name: b for b in kernel.buffers}
         self._plans: dict[int, _Plan] = {}
 
@@ -209,8 +221,10 @@ class Interpreter:
                 yield Event(stmt, path, stmt.dst, (), id=int(value(stmt.id, env)))
             elif isinstance(stmt, Barrier):
                 yield Event(stmt, path, stmt.pipe, ())
-            elif isinstance(stmt, (SyncAll, CrossCoreWait)):
+            elif isinstance(stmt, SyncAll):
                 yield Event(stmt, path, "S", ())
+            elif isinstance(stmt, CrossCoreWait):
+                yield Event(stmt, path, "S", (), id=int(value(stmt.id, env)))
             elif isinstance(stmt, CrossCoreSet):
                 yield Event(stmt, path, stmt.pipe, (), id=int(value(stmt.id, env)))
             else:
@@ -223,6 +237,12 @@ class Interpreter:
         return 0
 
 
-def trace(kernel: Kernel, witness: Witness, core: int = 0, sample: int | None = None) -> Iterator[Event]:
-    """Everything core ``core`` issues under ``witness``, in order."""
-    return Interpreter(kernel, witness, core, sample).run()
+def trace(kernel: Kernel, witness: Witness, core: int = 0, sample: int | None = None, seat: int = 0) -> Iterator[Event]:
+    """Everything core ``core`` (of a mixed kernel: core ``seat`` of group ``core``) issues under ``witness``, in
+    order."""
+    return Interpreter(kernel, witness, core, sample, seat).run()
+
+
+def seats(kernel: Kernel) -> range:
+    """The cores of a group: one, or a cube core and its vector cores."""
+    return range(1 + VECTOR_CORES if kernel.core == "mix" else 1)

@@ -7,11 +7,12 @@ memory wants (CANN asc-devkit docs, NPU arch 2201), every access inside its buff
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from math import prod
 
 from moec.codegen.hazards import SAMPLE, Violation, cores_of
 from moec.codegen.instructions import INSTRUCTIONS, Param
-from moec.codegen.interpret import Event, Interpreter, value
+from moec.codegen.interpret import Event, Interpreter, seats, value
 from moec.codegen.kernel_ir import ALIGN, ITEMSIZE, GmRef, Instr, Kernel, LoadScalar, Ref, StoreScalar, Witness
 
 FIELD = {"u8": 2**8 - 1, "u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1, "i32": 2**31 - 1}
@@ -21,14 +22,14 @@ def check_limits(kernel: Kernel) -> list[Violation]:
     """What is outside a limit on some witness, each statement once."""
     found: dict[tuple[str, tuple[int, ...]], Violation] = {}
     for i, witness in enumerate(kernel.witnesses):
-        for core in cores_of(witness):
-            for what, event in _witness(kernel, witness, core):
+        for core, seat in product(cores_of(witness), seats(kernel)):
+            for what, event in _witness(kernel, witness, core, seat):
                 found.setdefault((what.split(":")[0], event.path), Violation(what, event.path, None, i))
     return list(found.values())
 
 
-def _witness(kernel: Kernel, witness: Witness, core: int) -> Iterator[tuple[str, Event]]:
-    walk = Interpreter(kernel, witness, core, SAMPLE)
+def _witness(kernel: Kernel, witness: Witness, core: int, seat: int) -> Iterator[tuple[str, Event]]:
+    walk = Interpreter(kernel, witness, core, SAMPLE, seat)
     sizes = {p.name: prod(int(value(d, walk.env)) for d in p.shape) * ITEMSIZE[p.dtype] for p in kernel.params}
     for event in walk.run():
         stmt = event.stmt

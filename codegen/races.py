@@ -1,9 +1,9 @@
 """Static check across cores: what two cores do to the same device memory must be ordered by SyncAll, or be atomic.
 
 The cores' work is cut at every SyncAll; inside one piece nothing orders them. Accesses are taken byte by byte, row by
-row
-of strided copies, from the traces of the witnesses that have several cores. Addresses that come from data on the chip
-(scattered rows) are not known here; the CPU model checks those as they run.
+row of strided copies, from the traces of the witnesses that have several cores. Addresses that come from data on the
+chip (scattered rows) are not known here; the CPU model checks those as they run. The cores of a mixed kernel's group
+count as one: what they do to one another is checked with their flags (moec.codegen.hazards).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from moec.codegen.hazards import SAMPLE, Violation
 from moec.codegen.instructions import INSTRUCTIONS
-from moec.codegen.interpret import Access, Event, Path, trace
+from moec.codegen.interpret import Access, Event, Path, seats, trace
 from moec.codegen.kernel_ir import Assign, For, GmRef, Instr, Kernel, Let, LoadScalar, SyncAll, Witness, statements
 from moec.codegen.scalar import names_in
 
@@ -60,9 +60,14 @@ def _overlaps(pieces: list[_Piece]) -> Iterator[tuple[_Piece, _Piece]]:
 
 
 def _pieces(kernel: Kernel, witness: Witness, core: int) -> Iterator[_Piece]:
+    for seat in seats(kernel):
+        yield from _seat(kernel, witness, core, seat)
+
+
+def _seat(kernel: Kernel, witness: Witness, core: int, seat: int) -> Iterator[_Piece]:
     phase, atomic = 0, False
     unknown = _from_data(kernel, {name for name, _ in witness.data})
-    for event in trace(kernel, witness, core, SAMPLE):
+    for event in trace(kernel, witness, core, SAMPLE, seat):
         if isinstance(event.stmt, SyncAll):
             phase += 1
         elif isinstance(event.stmt, Instr) and event.stmt.op in ("SetAtomicAdd", "SetAtomicNone"):

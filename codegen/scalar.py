@@ -93,8 +93,8 @@ class Arg(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Core(Expr):
-    """What the core knows of itself: ``idx`` (GetBlockIdx), ``num`` (cores running the kernel), ``sub``
-    (GetSubBlockIdx)."""
+    """What the core knows of itself: ``idx`` (GetBlockIdx), ``num`` (GetBlockNum: cores running the kernel, of a mixed
+    one the cube cores), ``sub`` (GetSubBlockIdx), ``aic`` and ``aiv`` (1 on a core of that kind)."""
 
     which: str
 

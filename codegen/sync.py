@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from moec.codegen.depend import Sync, candidates, outermost_loop
-from moec.codegen.hazards import SAMPLE, Step, check, cores_of, steps, violations
-from moec.codegen.interpret import Path, trace
+from moec.codegen.hazards import Step, check, cores_of, program_of, violations
+from moec.codegen.interpret import Path
 from moec.codegen.kernel_ir import Barrier, For, If, Kernel, SetFlag, Stmt, WaitFlag
 from moec.codegen.scalar import Scalar, binary
 from moec.diagnostics import Problem, Refusal, Where
@@ -62,7 +62,7 @@ def _minimal(kernel: Kernel, syncs: Sequence[Sync]) -> list[Sync]:
 
 
 def _programs(kernel: Kernel) -> list[list[Step]]:
-    return [steps(trace(kernel, w, core, SAMPLE)) for w in kernel.witnesses for core in cores_of(w)]
+    return [program_of(kernel, w, core) for w in kernel.witnesses for core in cores_of(w)]
 
 
 def _order(s: Sync, i: int) -> tuple[int, int, int]:

@@ -44,7 +44,7 @@ from moec.codegen.kernel_ir import (
 )
 from moec.codegen.scalar import Arg, Bin, Choose, Core, Scalar, Var
 
-CORE_NAMES = {"idx": "core", "num": "cores", "sub": "subcore"}
+CORE_NAMES = {"idx": "core", "num": "cores", "sub": "subcore", "aic": "aic", "aiv": "aiv"}
 LEVEL = {"or": 1, "and": 2, "<": 3, "<=": 3, ">": 3, ">=": 3, "==": 3, "!=": 3, "+": 4, "-": 4}
 LEVEL |= {"*": 5, "//": 5, "/": 5, "%": 5}
 
