@@ -151,9 +151,12 @@ def build(project: Path, model: Path, jobs: int | None = None) -> Path:
 def run(
     program: Path, project: Path, folder: Path, sizes: Mapping[str, int], environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a built project on ``folder`` (in.*.bin to out.*.bin); the caller judges the exit code."""
-    env = dict(os.environ)
+    """Runs a built project on ``folder`` (in.*.bin to out.*.bin); the caller judges the exit code. Temporaries are
+    allocated one by one, unless MOEC_POISON is set: then they share one block, and what is dead is overwritten.
+    """
+    env = dict(os.environ) | dict(environment or {})
     env.setdefault("MOEC_WEIGHTS", str(project / "weights.bin"))
-    env.update(environment or {})
+    if "MOEC_POISON" not in env:
+        env.setdefault("MOEC_SEPARATE", "1")  # the CPU model checks the ends of every allocation
     arguments = [f"{name}={number}" for name, number in sorted(sizes.items())]
     return subprocess.run([str(program), str(folder), *arguments], capture_output=True, text=True, env=env)

@@ -57,6 +57,7 @@ def write_project(program: Program, folder: Path, templates: Path, soc: str) -> 
         ("README.md.j2", "README.md"),
     ):
         (folder / path).write_text(env.get_template(template).render(parts))
+    shutil.copyfile(templates / "arena.h", folder / "host" / "arena.h")
     _json(folder / "manifest.json", manifest(program, offsets))
     _json(folder / "sites.json", sites(sources))
     _write_weights(program, offsets, folder / "weights.bin")
@@ -137,8 +138,13 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
     """What the host, CMake and README templates are filled with."""
     cpp = {s: f"size_{identifier(s)}" for s in sorted(program.symbols)}
     host = _Host(cpp)
-    tensors = [_tensor(t, host, offsets) for t in program.tensors]
-    steps = [_step(program, s, host) for s in program.steps]
+    lives = program.lifetimes()
+    places = {name: i for i, name in enumerate(lives)}
+    tensors = [_tensor(t, host, offsets) | {"life": places.get(t.name)} for t in program.tensors]
+    dying: dict[int, list[str]] = {}
+    for name, (_, last) in lives.items():
+        dying.setdefault(last, []).append(f"dev_{name}")
+    steps = [_step(program, s, host) | {"dying": dying.get(i, [])} for i, s in enumerate(program.steps)]
     return {
         "program": program,
         "soc": soc,
@@ -149,6 +155,10 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
         ],
         "weights": bool(offsets),
         "tensors": tensors,
+        "temporaries": [
+            {"name": name, "bytes": host.dim(program.tensor(name).bytes), "first": first, "last": last}
+            for name, (first, last) in lives.items()
+        ],
         "steps": steps,
         "outputs": [{"file": file_name("out", o.name), "tensor": f"dev_{o.tensor}"} for o in program.outputs],
         "uses_min": "MinI" in host.helpers,
