@@ -202,6 +202,10 @@ class Witness:
             self.known[key] = self.evaluate(match, types)
         return self.known[key]
 
+    def operands(self, match: Match, types: dict[str, TensorType]) -> Arrays:
+        """Operands of ``types`` to evaluate a match on: any, unless a pass knows in which range they lie."""
+        return draw(types, self.seed, False)
+
     def evaluate(self, match: Match, types: dict[str, TensorType]) -> str:
         names = {s for t in types.values() for d in t.dims for s in symbols_of(d)}
         names |= {s for v in match.attrs.values() for s in _symbols(v)}
@@ -211,7 +215,7 @@ class Witness:
             return ""
         try:
             instance = match.rule.instantiate(sizes, {k: _concrete(v, env) for k, v in match.attrs.items()})
-            inputs = draw(sizes, self.seed, False)
+            inputs = self.operands(match, sizes)
             old = reference.run(module_of(instance.before, sizes), inputs)
         except (NoMatch, Refusal, CheckFailed):
             return ""  # sizes that hang together cannot be chosen freely; the check of the whole module covers them
