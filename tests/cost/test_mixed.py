@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from moec.codegen.kernel_ir import (
+    Assign,
     Buffer,
     CrossCoreSet,
     CrossCoreWait,
@@ -16,6 +17,7 @@ from moec.codegen.kernel_ir import (
     If,
     Instr,
     Kernel,
+    Let,
     LocalRef,
     SetFlag,
     Stmt,
@@ -52,7 +54,7 @@ def fixpipe() -> Instr:
     return Instr("Fixpipe", (GmRef("w", 0, "f32"), local("c", "f32")), tuple(zip(names, values, strict=True)))
 
 
-def exp(count: int) -> Instr:
+def exp(count: Scalar) -> Instr:
     return Instr("Exp", (local("u", "f32"), local("u", "f32")), (("count", count),))
 
 
@@ -143,8 +145,51 @@ def test_spans_of_the_slowest_core() -> None:
     assert [i.label for i in result.intervals] == ["Exp"] * 3
 
 
-def test_the_same_without_memory() -> None:
-    cube = (For("i", 0, 20, 1, (mmad(64), For("k", 0, Var("i") % 3, 1, (mmad(32),)), CrossCoreSet(2, "M", 0))),)
-    vector = (For("j", 0, 20, 1, (CrossCoreWait(0), For("m", 0, 5, 1, (exp(640),)))),)
-    kernel = mixed(cube, vector, 3)
+COUNT, SIZE = Var("count"), Var("size")
+CARRIED: dict[str, tuple[tuple[Stmt, ...], tuple[Stmt, ...]]] = {
+    # What lies between two waits is looked up; an inner loop's length follows the outer variable.
+    "lengths": (
+        (For("i", 0, 20, 1, (mmad(64), For("k", 0, Var("i") % 3, 1, (mmad(32),)), CrossCoreSet(2, "M", 0))),),
+        (For("j", 0, 20, 1, (CrossCoreWait(0), For("m", 0, 5, 1, (exp(640),)))),),
+    ),
+    # A variable declared before a wait decides what is done after it.
+    "declared before": (
+        (For("i", 0, 24, 1, (mmad(16), mmad(16), mmad(16), mmad(16), CrossCoreSet(2, "M", 0))),),
+        (
+            For(
+                "j", 0, 24, 1,
+                (Let(SIZE, Var("j") % 4 * 64 + 64), exp(64), exp(64), exp(64), CrossCoreWait(0), exp(SIZE), exp(SIZE),
+                 exp(8), exp(SIZE)),
+            ),
+        ),
+    ),
+    # A counter moved on before a wait and after it.
+    "counter": (
+        (Let(COUNT, 0), For("i", 0, 30, 1, (Assign(COUNT, (COUNT + 1) % 4), mmad(16), mmad(16), mmad(16), mmad(16),
+                                            CrossCoreSet(2, "M", 0), For("k", 0, COUNT, 1, (mmad(32),)),
+                                            Assign(COUNT, COUNT + 2), CrossCoreWait(1))),),
+        (For("j", 0, 30, 1, (CrossCoreWait(0), exp(64), CrossCoreSet(2, "V", 1))),),
+    ),
+    # Both directions, and a vector core that does more than the other.
+    "ping pong": (
+        (For("i", 0, 40, 1, (mmad(64), mmad(16), mmad(16), mmad(16), CrossCoreSet(2, "M", 0), CrossCoreWait(1))),),
+        (For("j", 0, 40, 1, (CrossCoreWait(0), exp(64), exp(640), exp(64),
+                             If(eq(Core("sub"), 1), (exp(512),)), CrossCoreSet(2, "V", 1))),),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_the_same_without_memory(name: str) -> None:
+    kernel = mixed(*CARRIED[name], 3)
     assert simulate(kernel, B1, {}) == simulate(kernel, B1, {}, remember=False)
+
+
+def test_groups_with_equal_work_are_simulated_once() -> None:
+    """Two sizes of work over 24 groups; every group ends as it does when all are simulated."""
+    rows = For("r", Core("idx") // 2, 30, 24, (CrossCoreWait(0), exp(640), exp(640)))
+    tiles = For("t", Core("idx"), 30, 24, (mmad(64), mmad(32), CrossCoreSet(2, "M", 0)))
+    kernel = mixed((tiles,), (rows,), 24)
+    result = simulate(kernel, B1, {})
+    assert len({result.core_cycles[i] for i in range(0, 72, 3)}) == 2
+    assert result == simulate(kernel, B1, {}, remember=False)

@@ -53,8 +53,8 @@ class Analysis:
         self.instruction_roots = instruction_roots
         self.relevant = relevant
 
-    def block(self, stmts: Sequence[Stmt]) -> Effect:
-        """The effect of ``stmts`` in order; variables declared inside do not show."""
+    def block(self, stmts: Sequence[Stmt], keep: bool = False) -> Effect:
+        """The effect of ``stmts`` in order; variables declared inside show only if they are to be kept."""
         roots: list[Root] = []
         now: dict[str, Scalar | Opaque] = {}
         declared: set[str] = set()
@@ -73,7 +73,7 @@ class Analysis:
                 for name, value in effect.out.items()
             }
             now.update(changed)
-        return Effect(unique(roots), {name: value for name, value in now.items() if name not in declared})
+        return Effect(unique(roots), {name: value for name, value in now.items() if keep or name not in declared})
 
     def _statement(self, stmt: Stmt) -> Effect:
         if isinstance(stmt, Instr):

@@ -81,8 +81,8 @@ class BranchNode:
 
 @dataclass(eq=False)
 class Unit:
-    """A loop body, a whole loop (then ``nodes`` is empty) or a whole kernel, whose work and results are decided by
-    ``key`` and the core's state. ``out``: slots they assign."""
+    """A loop body, a whole loop (then ``nodes`` is empty), a whole kernel or what lies between two waits for other
+    cores: its work and results are decided by ``key`` and the core's state. ``out``: slots they assign."""
 
     uid: int
     nodes: tuple[Node, ...]
@@ -104,7 +104,7 @@ class LoopNode:
     syncs: bool
 
 
-Node = InstrNode | FlagNode | BarrierNode | LetNode | SyncNode | BranchNode | LoopNode
+Node = InstrNode | FlagNode | BarrierNode | LetNode | SyncNode | BranchNode | LoopNode | Unit
 
 
 @dataclass(eq=False)

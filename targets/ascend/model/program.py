@@ -65,6 +65,8 @@ BANK_SPAN = 512
 """Bytes after which the bank groups of UB repeat (16 groups of 32 bytes)."""
 BANK_BYTES = 65536
 """Bytes of UB whose banks have one rank in their groups (16 groups of 128 rows of 32 bytes)."""
+WORTH_A_UNIT = 4
+"""Nodes between two waits for other cores from which on their outcome is kept."""
 COUNTED = ("u8", "u16", "u32", "u64", "i32", "bool")
 """Parameter kinds that a cost may depend on; values and names do not enter it."""
 
@@ -239,7 +241,24 @@ class _Compiler:
         return Unit(self._uid(), nodes, self.slots.key(effect.key()), out, waits or any(syncs(n) for n in nodes))
 
     def _block(self, stmts: Sequence[Stmt]) -> tuple[Node, ...]:
-        return tuple(node for stmt in stmts for node in self._node(stmt))
+        """The nodes of ``stmts``; where some wait for other cores, what lies between those is a unit of its own."""
+        each = [(stmt, tuple(self._node(stmt))) for stmt in stmts]
+        if not any(syncs(n) for _, nodes in each for n in nodes):
+            return tuple(n for _, nodes in each for n in nodes)
+        out: list[Node] = []
+        between: list[tuple[Stmt, tuple[Node, ...]]] = []
+        for stmt, nodes in (*each, (None, ())):
+            if stmt is not None and not any(syncs(n) for n in nodes):
+                between.append((stmt, nodes))
+                continue
+            quiet = tuple(n for _, part in between for n in part)
+            if len(quiet) >= WORTH_A_UNIT:
+                out.append(self._unit(quiet, self.analysis.block([s for s, _ in between], keep=True)))
+            else:
+                out += quiet
+            between = []
+            out += nodes
+        return tuple(out)
 
     def _node(self, stmt: Stmt) -> Iterator[Node]:
         compile_ = self.slots.compile

@@ -80,13 +80,14 @@ Talk = Generator[Message, int, None]
 
 
 class Runner:
-    """One core running one program. ``issue`` and ``flag``: scalar cycles of an instruction and a flag."""
+    """One core running one program. ``issue`` and ``flag``: scalar cycles of an instruction and a flag. ``alone``: it
+    waits for no other core (its engine counts and has no time)."""
 
     def __init__(
         self, program: Program, engine: Engine, costs: Costs, issue: int, flag: int, memory: Memory | None,
-        core: dict[str, int],
+        core: dict[str, int], alone: bool = False,
     ):  # fmt: skip
-        self.program, self.engine, self.costs, self.memory = program, engine, costs, memory
+        self.program, self.engine, self.costs, self.memory, self.alone = program, engine, costs, memory, alone
         self.issue, self.flag = issue, flag
         self.values: Values = [0] * program.slots
         for which, number in core.items():
@@ -96,7 +97,7 @@ class Runner:
 
     def run(self) -> Talk:
         """The whole program; only kernels that synchronise cores yield."""
-        if self.program.main.syncs:
+        if self.program.main.syncs and not self.alone:
             yield from self._talk(self.program.main.nodes)
         else:
             self._unit(self.program.main, partial(self._block, self.program.main.nodes))
@@ -128,7 +129,7 @@ class Runner:
     def _unit(self, unit: Unit, run: Callable[[], None]) -> None:
         """Runs a unit by ``run``, unless its outcome from here is known."""
         memory, engine = self.memory, self.engine
-        if memory is None or unit.syncs:
+        if memory is None or (unit.syncs and not self.alone):
             run()
             return
         key = (unit.uid, unit.key(self.values), self._known(memory))
@@ -152,6 +153,8 @@ class Runner:
         engine = self.engine
         if isinstance(node, LoopNode):
             self._unit(node.whole, partial(self._loop, node))
+        elif isinstance(node, Unit):
+            self._unit(node, partial(self._block, node.nodes))
         elif isinstance(node, BranchNode):
             self._block(node.then if node.cond(self.values)[0] else node.orelse)
         elif isinstance(node, LetNode):

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from moec.codegen.instructions import Resolved
-from moec.codegen.kernel_ir import ITEMSIZE, GmRef, Instr, Kernel, statements
+from moec.codegen.kernel_ir import ITEMSIZE, CrossCoreSet, GmRef, Instr, Kernel, SyncAll, statements
 from moec.codegen.scalar import Env, evaluate
 from moec.diagnostics import Refusal, Where
 from moec.targets.ascend.cost.cube import DTYPES
@@ -173,19 +173,21 @@ def simulate(
     depths = [int(machine[f"queues.{pipe}"]) for pipe in QUEUED]
     handover = int(machine["sync.handover"])
 
-    def run(pools: Pools | None, near: Locality, make: Callable[[int], Engine], keep: bool) -> list[Engine]:
+    def run(pools: Pools | None, near: Locality, make: Callable[[int], Engine], keep: bool, of: Sequence[int]) -> None:
         costs = {kind: CostTable(machine, counters, pools, near.together) for kind in kinds}
         memories = {kind: Memory() if keep else None for kind in kinds}
+        some = [seats[i] for i in of]
         runners = [
             Runner(programs[s.kind], make(i), costs[s.kind], int(machine["scalar.issue"]), int(machine["sync.flag"]),
-                   memories[s.kind], dict(s.facts))
-            for i, s in enumerate(seats)
+                   memories[s.kind], dict(s.facts), pools is None)
+            for i, s in zip(of, some, strict=True)
         ]  # fmt: skip
-        run_cores(kernel.name, seats, runners, int(machine["sync.sync_all"]), int(machine["sync.cross_core"]))
-        return [r.engine for r in runners]
+        run_cores(kernel.name, some, runners, int(machine["sync.sync_all"]), int(machine["sync.cross_core"]))
 
     size = len(counters.index)
-    tallies = run(None, Locality(), lambda _: Tally(depths, size), remember)
+    everyone = range(len(seats))
+    tallies: list[Engine] = [Tally(depths, size) for _ in seats]
+    run(None, Locality(), tallies.__getitem__, remember, everyone)
     traffic = _traffic(kernel, args, tables, counters, tallies)
     near = Locality()
     if any(sum(t.asked) > t.size for (_, writes), t in traffic.items() if not writes):  # something is read again
@@ -194,16 +196,45 @@ def simulate(
         near = _locality(kernel, machine, args, seats, blocks, read, count)
     traffic = {(n, w): t if w else replace(t, lost=near.lost.get(n, Fraction(0))) for (n, w), t in traffic.items()}
     pools = share_out(machine, traffic)
-    engines = run(pools, near, lambda _: Engine(depths, size, handover), remember)
+    engines: list[Engine] = [Engine(depths, size, handover) for _ in seats]
+    alike = _alike(kernel, seats, tallies) if remember else list(everyone)
+    run(pools, near, engines.__getitem__, remember, [i for i in everyone if alike[i] == i])
+    engines = [engines[i] for i in alike]
     intervals: tuple[Interval, ...] = ()
     if spans:
         ends = [e.end() for e in engines]
         shown = ends.index(max(ends))
         recorder = Recorder(depths, size, handover, spans)
+        group = [i for i in everyone if seats[i].group == seats[shown].group] if _groups_alone(kernel) else everyone
         with contextlib.suppress(Enough):
-            run(pools, near, lambda i: recorder if i == shown else Engine(depths, size, handover), False)
+            run(pools, near, lambda i: recorder if i == shown else Engine(depths, size, handover), False, group)
         intervals = tuple(Interval(QUEUED[p], a, b, label) for p, a, b, label in recorder.record or ())
     return _result(kernel, machine, list(programs.values()), counters, pools, tallies, engines, seats, intervals)
+
+
+def _groups_alone(kernel: Kernel) -> bool:
+    """Whether the cores of a mixed kernel wait only for those of their group."""
+    stmts = list(statements(kernel.body))
+    return kernel.core == "mix" and not any(
+        isinstance(s, SyncAll) or (isinstance(s, CrossCoreSet) and s.mode == 0) for s in stmts
+    )
+
+
+def _alike(kernel: Kernel, seats: Sequence[Seat], tallies: Sequence[Engine]) -> list[int]:
+    """For each core the one whose time stands for it: groups that wait for no other and have the same counts of
+    everything are taken to take equally long, and the first of them is simulated."""
+    if not _groups_alone(kernel):
+        return list(range(len(seats)))
+    groups: dict[int, list[int]] = {}
+    for i, seat in enumerate(seats):
+        groups.setdefault(seat.group, []).append(i)
+    first: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    out = list(range(len(seats)))
+    for members in groups.values():
+        chosen = first.setdefault(tuple(tuple(tallies[i].counters) for i in members), members)
+        for i, j in zip(members, chosen, strict=True):
+            out[i] = j
+    return out
 
 
 def _locality(
