@@ -19,6 +19,7 @@ from moec.passes.base import Context, default_passes
 from moec.passes.compress_a2a import CompressAllToAll
 from moec.passes.hierarchical_a2a import FORMS, HierarchicalAllToAll, copies
 from moec.passes.sync_removal import SyncRemoval
+from moec.timeline.balance import balanced_sizes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DISPATCHER = (EXAMPLES / "megatron_dispatcher.moe").read_text()
@@ -78,6 +79,15 @@ def test_a_token_goes_once_to_each_node_whatever_ranks_hold() -> None:
     between = [n for n, _ in sent if n.op == "all_to_all_v" and n.attrs["group"].name == "ep_node"]
     rows = [r[0].shape[0] for n, r in sent if n is between[0].operand(0).producer]
     assert rows == [wanted]
+
+
+def test_a_balanced_load_goes_through_exchanges_of_rows() -> None:
+    """Each rank looks after its share of T*K slots also where choices of experts are exchanged between nodes."""
+    module = dispatcher(8, 4)
+    HierarchicalAllToAll(form="dedup", ranks_per_node=2).run(module, Context())
+    sizes = balanced_sizes(module, {"T": 64})
+    assert sizes["sorted"] == 64 * 4 and 64 < sizes["sent"] <= 64 * 4
+    assert sizes["came"] % 4 == 0 and abs(sizes["came"] - sizes["sent"]) < 32
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -12,6 +12,7 @@ from moec.eval import run
 from moec.frontend.dsl import parse_moe, read_moe
 from moec.ir.compare import modules_equal
 from moec.ir.graph import Module
+from moec.ir.symbol import DEFAULT_BOUND
 from moec.ir.text import parse_module, print_module
 from moec.ops.verify import verify
 from moec.passes.base import Context, PassManager, Result
@@ -245,6 +246,10 @@ def test_a_size_that_only_kernels_use_may_stay_on_the_device() -> None:
     assert [n.attrs["at_most"] for n in module.main if n.op == "device_size"] == [18, 18]
     after = run(module, given)
     assert [after[n].tolist() for n in "ab"] == [before[n].tolist() for n in "ab"]
+    boundless = parse_moe(TWICE)
+    boundless.symbols["above"] = DEFAULT_BOUND
+    SyncRemoval(lengths="device").run(boundless, Context())
+    assert reads(boundless, "device_size") == 0 and reads(boundless, "read_wait") == 1
     _, result = removed(PLAIN, lengths="device")  # its lists and their sum the host must know
     assert "static upper bound with a device length" not in result.counts()
     with pytest.raises(Refusal, match="lengths 'some' is none of host, device"):
