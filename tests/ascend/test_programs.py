@@ -127,7 +127,8 @@ def test_a_project_is_the_same_bytes_again(tmp_path: Path) -> None:
         write_project(lowered(TWO_PRODUCTS), tmp_path / name, TEMPLATES, "Ascend910B1")
     files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*") if p.is_file())
     assert [str(f) for f in files] == [
-        "CMakeLists.txt", "README.md", "host/arena.h", "host/main.cpp", "kernels/matmul_f32.cpp", "kernels/matmul_f32_2.cpp",
+        "CMakeLists.txt", "README.md", "host/arena.h", "host/main.cpp",
+        "kernels/matmul_f32.cpp", "kernels/matmul_f32_2.cpp",
         "kernels/scalar_math.h",
         "manifest.json", "sites.json",
     ]  # fmt: skip
