@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from moec.frontend.hf import parse_config
 from moec.frontend.onnx_export import export_onnx
 from moec.ir.graph import Module
 from moec.ir.types import DType
-from moec.passes.base import Context, PassManager, train_passes
+from moec.passes.base import Context, Pass, PassManager, parse_passes, train_passes
 from tests.support.train import check_gradients, copy, joint
 
 Array = np.ndarray
@@ -72,10 +73,10 @@ def weights_of(module: Module, rng: np.random.Generator) -> dict[str, Array]:
 
 
 def check(
-    module: Module, x: Array, weights: dict[str, Array], skip: tuple[str, ...] = (), options: str = ""
+    module: Module, x: Array, weights: dict[str, Array], skip: tuple[str, ...] = (), passes: Sequence[Pass] = ()
 ) -> dict[str, Array]:
-    """Assert that the gradients by x and by each weight agree with differences along two directions each, when they
-    are made and after all passes; the gradients.
+    """Assert that the gradients by x and by each weight agree with differences along a direction, when they are made
+    and after all passes (those of the training pipeline); the gradients.
     """
     forward, made = copy(module), copy(module)
     rng = np.random.default_rng(11)
@@ -83,7 +84,7 @@ def check(
     dy = rng.standard_normal(shape)
     found: list[dict[str, Array]] = []
     given = {"hidden_states": x, "d_output": dy}
-    for step in PassManager(train_passes(options)).steps(made, Context()):
+    for step in PassManager(passes or train_passes()).steps(made, Context()):
         if step.made_by.name in ("autodiff", "fuse-vector"):
             found.append(run(made, given, weights, fp64=True))
     found.append(run(made, given, weights, fp64=True))
@@ -97,15 +98,14 @@ def check(
     for name, value in {"hidden_states": x, **weights}.items():
         if name in skip:
             continue
-        for _ in range(2):
-            direction = rng.standard_normal(value.shape)
-            direction /= np.linalg.norm(direction)
-            expected = (loss(name, value + 1e-5 * direction) - loss(name, value - 1e-5 * direction)) / 2e-5
-            for gradients in found:
-                gradient = gradients[f"d_{name}"]
-                scale = max(abs(expected), float(np.linalg.norm(gradient)) / 10, 1.0)
-                actual = float(np.sum(gradient * direction))
-                assert abs(actual - expected) <= TOLERANCE * scale, f"{name}: {actual} and not {expected}"
+        direction = rng.standard_normal(value.shape)
+        direction /= np.linalg.norm(direction)
+        expected = (loss(name, value + 1e-5 * direction) - loss(name, value - 1e-5 * direction)) / 2e-5
+        for gradients in found:
+            gradient = gradients[f"d_{name}"]
+            scale = max(abs(expected), float(np.linalg.norm(gradient)) / 10, 1.0)
+            actual = float(np.sum(gradient * direction))
+            assert abs(actual - expected) <= TOLERANCE * scale, f"{name}: {actual} and not {expected}"
     for name, gradient in found[0].items():
         for later in found[1:]:
             np.testing.assert_allclose(later[name], gradient, rtol=0, atol=1e-9 * max(1.0, np.abs(gradient).max()))
@@ -149,7 +149,7 @@ def test_router_variants(router: str) -> None:
     module = layer("deepseek_v3_layer", attrs, biased)
     rng = np.random.default_rng(6)
     weights = weights_of(module, rng)
-    check(module, rng.standard_normal((1, 3, MLA["H"])), weights, bias_of(weights))
+    check(module, rng.standard_normal((1, 3, MLA["H"])), weights, bias_of(weights), parse_passes("autodiff,dce"))
 
 
 def test_experts_without_tokens_get_exact_zeros() -> None:
@@ -185,8 +185,8 @@ def test_repeated_layers_are_differentiated_once_and_agree_with_differences() ->
     config = {
         "model_type": "pangu_ultra_moe",
         "hidden_size": 16,
-        "num_hidden_layers": 4,
-        "moec_layers": [0, 1, 2, 3],
+        "num_hidden_layers": 3,
+        "moec_layers": [0, 1, 2],
         "num_attention_heads": 2,
         "num_key_value_heads": 2,
         "attention_q_lora_dim": 12,
@@ -220,7 +220,7 @@ def test_repeated_layers_are_differentiated_once_and_agree_with_differences() ->
         if step.made_by.name == "autodiff":
             break
     calls = [n.attrs["fn"] for n in made.main if n.op == "call"]
-    assert len(calls) == 8 and len(set(calls)) == 4, calls
+    assert len(calls) == 6 and len(set(calls)) == 4, calls
 
 
 def test_a_whole_model_with_two_losses() -> None:
@@ -230,7 +230,7 @@ def test_a_whole_model_with_two_losses() -> None:
     for size, number in sizes.items():
         text, count = re.subn(rf"^{size} = \d+", f"{size} = {number}", text, flags=re.M)
         assert count == 1, size
-    module = parse_moe(text.replace("[0:3]", "[0:2]").replace("[3:61]", "[2:4]"))
+    module = parse_moe(text.replace("[0:3]", "[0:1]").replace("[3:61]", "[1:2]"))
     PassManager.parse("expand-moe").run(module)
     rng = np.random.default_rng(12)
     weights = weights_of(module, rng)
@@ -239,5 +239,5 @@ def test_a_whole_model_with_two_losses() -> None:
     check_gradients(module, {"tokens": tokens}, weights, list(weights), directions=1, options=options, tolerance=1e-5)
     made = joint(module, options)
     calls = [n.attrs["fn"] for n in made.main if n.op == "call"]
-    assert [calls.count(f"{kind}_layer.{way}") for kind in ("dense", "moe") for way in ("fwd", "bwd")] == [2, 2, 3, 3]
+    assert [calls.count(f"{kind}_layer.{way}") for kind in ("dense", "moe") for way in ("fwd", "bwd")] == [1, 1, 2, 2]
     assert sum(n.op == "seed" for n in made.main) == 2
