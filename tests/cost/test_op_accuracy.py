@@ -11,7 +11,7 @@ import pytest
 
 from moec.targets.ascend.opmodel.bands import LAUNCH, band_of
 from moec.targets.ascend.opmodel.constants import constants
-from moec.targets.ascend.opmodel.fit import Sample, band_class, covered, errors, left_out, read_samples
+from moec.targets.ascend.opmodel.fit import Sample, band_class, covered, errors, fit, left_out, priors, read_samples
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "targets" / "ascend" / "data" / "measured_sample.csv"
@@ -67,3 +67,11 @@ def test_operators_left_out_of_the_fit(vendor: list[Sample]) -> None:
     assert np.median(relative(found)) < 0.13
     assert np.quantile(relative(found), 0.9) < 0.40
     assert exp(abs(found).max()) < 4
+
+
+@pytest.mark.slow
+def test_the_committed_constants_are_what_the_fit_gives() -> None:
+    """As ``benchmarks/model_accuracy.py --write`` stores them, in three digits."""
+    fitted, committed = fit(read_samples(SAMPLE)[0]), constants()
+    for name in priors():
+        assert getattr(committed, name) == pytest.approx(getattr(fitted, name), rel=0.01), name
