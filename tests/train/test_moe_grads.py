@@ -171,8 +171,17 @@ def test_rows_are_read_only_where_the_weights_want_a_gradient() -> None:
 def test_rope(layout: str, whole: bool, rotary: int) -> None:
     """Tables that are no cosines, so that each one's gradient and place counts; kept elements where R is 4."""
     rng = np.random.default_rng(rotary)
-    tables = [rng.standard_normal((4, rotary if whole else rotary // 2)) for _ in range(2)]
-    check_gradients("rope", [rng.standard_normal((2, 3, 4, 6)), *tables], {"rotary_dim": rotary, "layout": layout})
+    width, attrs = rotary if whole else rotary // 2, {"rotary_dim": rotary, "layout": layout}
+    x = rng.standard_normal((2, 3, 4, 6))
+    for lead in ((4,), (2, 1, 4)):
+        check_gradients("rope", [x, *(rng.standard_normal((*lead, width)) for _ in range(2))], attrs)
+
+
+@pytest.mark.parametrize("only", range(3))
+def test_rope_gives_what_is_wanted(only: int) -> None:
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(shape) for shape in ((2, 4, 6), (4, 3), (4, 3))]
+    check_gradients("rope", given, {"rotary_dim": 6, "layout": "half"}, skip=[i for i in range(3) if i != only])
 
 
 def test_half_to_interleaved_undoes_interleaved_to_half() -> None:
