@@ -43,6 +43,7 @@ def ops(as_json: Json = False) -> None:
     import moec.ops  # noqa: F401  (declares the ops)
     from moec.ops.registry import OPS
     from moec.ops.signature import signature_text
+    from moec.ops.tape import refusal
 
     rows = [
         {
@@ -50,6 +51,8 @@ def ops(as_json: Json = False) -> None:
             "signature": signature_text(d.signature),
             "cost": d.cost,
             "onnx": d.onnx,
+            "gradient": d.grad is not None and not refusal(d.grad),
+            "no_gradient": d.nondiff or refusal(d.grad),
             "summary": d.doc.split("\n")[0],
         }
         for name, d in sorted(OPS.items())

@@ -73,6 +73,7 @@ def test_the_op_runs(registries: None) -> None:
     exec(block("ReluSquared"), {"op": op, "np": np})
     ref = OPS["relu_squared"].ref
     np.testing.assert_array_equal(ref(np.float32([-2, 3])), [0, 9])
+    check_case(Case("relu_squared", [np.array([[0.5, -1.0], [2.0, 0.1]])]))
 
 
 def test_the_rule_is_a_rule() -> None:
