@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from command import ROOT, moec
 
+from tests.support.train import Case, check_case
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.S)
 PYTHON = [text for kind, text in BLOCKS if kind == "python"]
