@@ -240,6 +240,8 @@ private:
 
     MOEC_CPU_FN bool ordered(const Access& p) const
     {
+        const World* w = c.clock[pipe_].world;  // what came back from other cores tells of this one's pipes too
+        if (w && w->time[static_cast<size_t>(p.core) * kPipes + p.pipe] >= p.time) return true;
         if (p.core == c.id) {
             if (p.pipe == pipe_) {
                 return p.time == acc_.time || pipe_ == S || relaxed_ || !g_config.strict ||
@@ -247,8 +249,7 @@ private:
             }
             return p.time <= c.clock[pipe_].local[p.pipe];
         }
-        const World* w = c.clock[pipe_].world;
-        return w && w->time[static_cast<size_t>(p.core) * kPipes + p.pipe] >= p.time;
+        return false;
     }
 
     MOEC_CPU_FN void check_all(const Interval& i, Space space, uint64_t begin, uint64_t end) const

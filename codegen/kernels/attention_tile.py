@@ -1,0 +1,148 @@
+"""What an attention kernel computes, and tile sizes that fit the on-chip memories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from moec.codegen.capacities import Capacities
+from moec.codegen.kernel_ir import ITEMSIZE
+from moec.codegen.kernels.attention_cube import c0_of, pad_to
+from moec.codegen.scalar import Scalar
+from moec.diagnostics import Problem, Refusal, Where
+
+ROWS, KEYS = (128, 64, 32, 16), (128, 64)
+"""Query rows and keys of a tile: what is tried, largest first."""
+BITS_ROW = 256
+"""Elements that one comparison covers whose bits fill a 32-byte block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A mask that broadcasts to [B, N, S, T]: which of the first three dimensions it has, and whether it is boolean
+    (u8, not 0 attends) or added."""
+
+    dtype: str
+    batch: bool
+    heads: bool
+    rows: bool
+
+    @property
+    def is_bool(self) -> bool:
+        return self.dtype == "u8"
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Sizes are numbers or run-time arguments (as Arg); ``window`` and ``softcap`` None where there is none.
+
+    q [batch, heads, queries, width], k [batch, kv_heads, keys, width], v [batch, kv_heads, keys, values]; ``rope``
+    columns of the rotary part (0: none), whose keys have ``rope_heads`` heads.
+    """
+
+    batch: Scalar
+    queries: Scalar
+    keys: Scalar
+    heads: int
+    kv_heads: int
+    width: int
+    values: int
+    dtype: str
+    scale: float
+    causal: bool = False
+    offset: Scalar = 0
+    window: int | None = None
+    softcap: float | None = None
+    mask: Mask | None = None
+    sinks: str = ""
+    rope: int = 0
+    rope_heads: int = 0
+    zero_empty: bool = True
+    lse: bool = False
+
+    @property
+    def inner(self) -> int:
+        """Columns of queries and keys in L1: both parts, the first filled up to a whole 32 bytes."""
+        return self.rope_at + self.rope
+
+    @property
+    def rope_at(self) -> int:
+        return pad_to(self.width, c0_of(self.dtype)) if self.rope else self.width
+
+    @property
+    def out_pitch(self) -> int:
+        """Columns of an output row on chip."""
+        return pad_to(self.values, c0_of(self.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """``rows`` queries (half of them on each vector core) by ``keys``; ``depth`` of the inner dimension in L0;
+    ``score_slots`` tiles of scores in UB."""
+
+    rows: int
+    keys: int
+    depth: int
+    score_slots: int
+
+    @property
+    def half(self) -> int:
+        return self.rows // 2
+
+
+def forward_ub(t: Tile, a: Attention) -> int:
+    """Bytes of UB that the forward kernel takes."""
+    size = ITEMSIZE[a.dtype]
+    each = t.half * t.keys
+    total = t.score_slots * each * 4 + (each * size if size == 2 else 0)
+    total += 2 * t.half * a.out_pitch * 4 + t.half * 64 * 4 + t.half * 4 * 16 + each // 8 + 4096
+    if a.mask is not None:
+        total += _mask_bytes(each, a.mask)
+    return total
+
+
+def _mask_bytes(each: int, mask: Mask) -> int:
+    if mask.is_bool:
+        return each * 3
+    return each * 4 + (each * 2 if ITEMSIZE[mask.dtype] == 2 else 0)
+
+
+def _fits(t: Tile, a: Attention, caps: Capacities) -> bool:
+    size = ITEMSIZE[a.dtype]
+    wide = pad_to(a.values, 16)
+    l1 = t.rows * pad_to(a.inner, 16) + 2 * t.keys * (pad_to(a.inner, 16) + wide + t.rows)
+    l0b = max(t.keys, wide) * t.depth
+    return (
+        l1 * size <= caps.l1
+        and 2 * t.rows * t.depth * size <= caps.l0a
+        and 2 * l0b * size <= caps.l0b
+        and t.rows * (t.keys + wide) * 4 <= caps.l0c
+        and max(t.keys, wide) // 16 * (t.depth // c0_of(a.dtype)) <= 255
+        and forward_ub(t, a) <= caps.ub
+    )
+
+
+def _candidates(queries: int, keys: int, size: int) -> Iterator[Tile]:
+    for rows in ROWS:
+        for wide in KEYS:
+            for slots in (2, 1):
+                for depth in (128, 64, 32, 16):
+                    if rows <= max(16, pad_to(queries, 16)) and (wide <= pad_to(keys, 64) or wide == KEYS[-1]):
+                        yield Tile(rows, wide, depth, slots)
+
+
+def forward_tile(a: Attention, queries: int, keys: int, caps: Capacities, node: str = "") -> Tile:
+    """The largest tile that fits, for typical numbers of ``queries`` and ``keys``; two tiles of scores before wide
+    tiles, as loads then hide."""
+    fitting = [t for t in _candidates(queries, keys, ITEMSIZE[a.dtype]) if _fits(t, a, caps)]
+    if not fitting:
+        least = Tile(ROWS[-1], KEYS[-1], 16, 1)
+        raise Refusal(
+            Problem(
+                f"no tile of attention with heads of {a.inner} and {a.values} fits: {least.rows} x {least.keys} needs "
+                f"{forward_ub(least, a) / 1024:.1f} of {caps.ub / 1024:.1f} KiB of UB",
+                Where(node=node),
+                "use narrower heads",
+            )
+        )
+    return max(fitting, key=lambda t: (t.rows * t.keys * (3 if t.score_slots == 2 else 2), t.rows, t.depth))
