@@ -92,8 +92,9 @@ NOT_DRAWN = {"if", "loop", "scan", "opaque"}
 NOT_DRAWN |= {
     n for n, d in OPS.items() if d.traits & {"collective", "ranked"} or d.place == "host" or d.host_operands == ("x",)
 }
+NOT_DRAWN |= {"read_start", "device_size", "sparse24", "dense24"}
 """Ops whose meaning lies in functions or domains of their own, which the ONNX front end makes and tests; and those of
-ranks and of the host, which tests/comm holds against their formulas.
+ranks and of the host, which tests/comm and tests/host hold against their formulas, with the forms of what they exchange.
 """
 
 
