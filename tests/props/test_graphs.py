@@ -94,7 +94,7 @@ NOT_DRAWN |= {
 }
 NOT_DRAWN |= {"read_start", "device_size", "sparse24", "dense24"}
 """Ops whose meaning lies in functions or domains of their own, which the ONNX front end makes and tests; and those of
-ranks and of the host, which tests/comm and tests/host hold against their formulas, with the forms of what they exchange.
+ranks and of the host, and the forms of what they exchange, which tests/comm and tests/host hold against their formulas.
 """
 
 
