@@ -67,6 +67,12 @@ def test_more_rows_of_tiles_take_no_less(rows: int, more: int, tile: CubeTile) -
     assert few.hbm_bytes < many.hbm_bytes
 
 
+@given(st.integers(1, 700), TILES)
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_is_looked_up_is_what_is_simulated(m: int, tile: CubeTile) -> None:
+    assert simulate(kernel(tile), B1, {"M": m}) == simulate(kernel(tile), B1, {"M": m}, remember=False)
+
+
 @pytest.mark.parametrize("chip", machines())
 def test_more_depth_takes_longer(chip: str) -> None:
     times = [timed(1024, 1024, k, BASE).us for k in (256, 512, 1024, 4096)]

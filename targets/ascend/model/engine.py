@@ -115,7 +115,7 @@ class Deadlock(Exception):
 class Engine:
     """The state of one core. ``counters`` is a flat list that ``Timed.counts`` add to; ``stalls`` are cycles that
     copies waited for each pool beyond their own path; ``handover`` the cycles from a result to the pipe that waits for
-    its flag; ``unit`` when the last Mmad with unit flags starts and ends, and when the last Fixpipe with them does."""
+    its flag; ``unit`` a piece after start and end of the last Mmad with unit flags, and the end of the last Fixpipe."""
 
     def __init__(self, depths: Sequence[int], counters: int, handover: int = 0):
         n = len(QUEUED)
@@ -151,8 +151,8 @@ class Engine:
             start = self.now
         covered = self.done[pipe]
         work = start
-        if instr.piece and pipe == _FIX and self.unit[0] + instr.piece > start:
-            work = self.unit[0] + instr.piece
+        if instr.piece and pipe == _FIX and self.unit[0] > start:
+            work = self.unit[0]
         end = work + instr.busy
         if instr.cold and covered <= start:
             end += instr.cold
@@ -181,10 +181,11 @@ class Engine:
     def _by_pieces(self, pipe: int, start: int, end: int, piece: int) -> int:
         """The end of an instruction with unit flags, which may not overtake its partner by more than a piece."""
         if pipe == _FIX:
-            self.unit[2] = max(end, self.unit[1] + piece)
+            self.unit[2] = max(end, self.unit[1])
             return self.unit[2]
-        self.unit[0], self.unit[1] = start, max(end, self.unit[2])
-        return self.unit[1]
+        end = max(end, self.unit[2])
+        self.unit[0], self.unit[1] = start + piece, end + piece
+        return end
 
     def scalar(self, cycles: int) -> None:
         """The scalar unit works for ``cycles``."""
