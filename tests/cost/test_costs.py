@@ -111,6 +111,14 @@ def test_copies(path: str, args: tuple[int, ...], cost: CopyCost) -> None:
     assert copy_cost(B1, path, *args) == cost
 
 
+def test_short_rows_past_the_l2_move_more() -> None:
+    """Nothing keeps the rest of their lines; whole lines cost the same."""
+    short = [copy_cost(B1, "GM->UB", 8192, 64, 128, 16384, past_l2=past).moved for past in (False, True)]
+    assert short == [64 * (128 + 12), 64 * (128 + 12 + 64)]
+    whole = [copy_cost(B1, "GM->UB", 65536, 64, 1024, 16384, past_l2=past).moved for past in (False, True)]
+    assert whole == [65536, 65536]
+
+
 @pytest.mark.parametrize("row", [32, 128, 512, 4096])
 def test_rows_without_gaps_are_one_row(row: int) -> None:
     """They move as many bytes as one row of their length, however short each is."""

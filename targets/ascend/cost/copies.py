@@ -64,11 +64,13 @@ def _off_request(offset: int, rows: int, pitch: int, request: int) -> int:
 
 
 def copy_cost(
-    machine: Machine, path: str, nbytes: int, rows: int = 1, row_bytes: int = 0, pitch: int = 0, offset: int = 0
-) -> CopyCost:
+    machine: Machine, path: str, nbytes: int, rows: int = 1, row_bytes: int = 0, pitch: int = 0, offset: int = 0,
+    past_l2: bool = False,
+) -> CopyCost:  # fmt: skip
     """Cost of ``nbytes`` in ``rows`` rows of ``row_bytes``, ``pitch`` apart on the device-memory side.
 
-    ``path`` is a key of ``paths`` in the machine file; ``offset`` is the device-memory byte offset of the first row.
+    ``path`` is a key of ``paths`` in the machine file; ``offset`` is the device-memory byte offset of the first row;
+    ``past_l2``: it is read past the L2, which then does not keep the rest of its lines for the next rows.
     A copy of nothing costs its issue alone.
     """
     get = f"paths.{path}."
@@ -91,5 +93,5 @@ def copy_cost(
         requests = rows * -(-(offset % line % request + row_bytes) // line)
         busy += machine[get + "off_request"] * _off_request(offset % line, rows, pitch, request)
         if row_bytes < line:
-            moved += math.ceil(rows * machine[get + "short_row"])
+            moved += math.ceil(rows * (machine[get + "short_row"] + past_l2 * machine["memory.past_row"]))
     return CopyCost(math.ceil(busy), latency, moved, requests)

@@ -40,14 +40,15 @@ class Distances:
 
 
 def instruction_cost(
-    machine: Machine, spec: InstrSpec, resolved: Resolved, path: str, offset: int, apart: Distances
-) -> InstrCost:
+    machine: Machine, spec: InstrSpec, resolved: Resolved, path: str, offset: int, apart: Distances,
+    past_l2: bool = False,
+) -> InstrCost:  # fmt: skip
     """Cost of one call. ``path``: "SRC->DST" of moves; ``offset``: byte offset in device memory, modulo a line;
-    ``apart``: how a vector instruction's operands lie in UB."""
+    ``apart``: how a vector instruction's operands lie in UB; ``past_l2``: whether it reads past the L2."""
     work = spec.work(resolved, path)
     if work.kind in ("copy", "nd2nz", "load2d", "fixpipe"):
         name = f"{path}.nd2nz" if work.kind == "nd2nz" else path
-        copy = copy_cost(machine, name, work.bytes, work.bursts or 1, work.burst_bytes, work.pitch, offset)
+        copy = copy_cost(machine, name, work.bytes, work.bursts or 1, work.burst_bytes, work.pitch, offset, past_l2)
         piece = int(machine["cube.piece"]) if work.kind == "fixpipe" and resolved.p["unitFlag"] else 0
         return InstrCost(copy.busy, copy.latency, work.bytes, copy.moved, requests=copy.requests, piece=piece)
     if work.kind == "mmad":

@@ -55,12 +55,14 @@ class Counters:
 
 class CostTable:
     """Instructions as the engine takes them, by what their cost depends on; ``pools`` None: no limit by the pools.
-    ``together`` says how many cores read one line of a parameter at a time."""
+    ``together`` says how many cores read one line of a parameter at a time, ``passing`` what is read past the L2."""
 
     def __init__(
-        self, machine: Machine, counters: Counters, pools: Pools | None, together: Mapping[str, Fraction] | None = None
-    ):
-        self.machine, self.counters, self.pools, self.together = machine, counters, pools, together or {}
+        self, machine: Machine, counters: Counters, pools: Pools | None, together: Mapping[str, Fraction],
+        passing: frozenset[str],
+    ):  # fmt: skip
+        self.machine, self.counters, self.pools, self.together = machine, counters, pools, together
+        self.passing = passing
         self.known: dict[tuple[int, tuple[Any, ...]], Timed] = {}
 
     def timed(self, node: InstrNode, key: tuple[Any, ...]) -> Timed:
@@ -74,8 +76,9 @@ class CostTable:
         *numbers, offset, reads, first, second = key
         params = {**node.fixed, **dict(zip(node.names, numbers, strict=True))}
         apart = Distances(int(reads), (int(first), int(second)))
+        past = node.tensor in self.passing and not node.writes
         resolved = Resolved(node.spec.name, node.dtypes, params)
-        cost = instruction_cost(self.machine, node.spec, resolved, node.path, int(offset), apart)
+        cost = instruction_cost(self.machine, node.spec, resolved, node.path, int(offset), apart, past)
         index = self.counters.index
         counts = [(index["count", node.spec.name], 1)]
         if node.path:
@@ -172,9 +175,10 @@ def simulate(
     counters = Counters(list(programs.values()))
     depths = [int(machine[f"queues.{pipe}"]) for pipe in QUEUED]
     handover = int(machine["sync.handover"])
+    passing = _passing(kernel)
 
     def run(pools: Pools | None, near: Locality, make: Callable[[int], Engine], keep: bool, of: Sequence[int]) -> None:
-        costs = {kind: CostTable(machine, counters, pools, near.together) for kind in kinds}
+        costs = {kind: CostTable(machine, counters, pools, near.together, passing) for kind in kinds}
         memories = {kind: Memory() if keep else None for kind in kinds}
         some = [seats[i] for i in of]
         runners = [
@@ -188,7 +192,7 @@ def simulate(
     everyone = range(len(seats))
     tallies: list[Engine] = [Tally(depths, size) for _ in seats]
     run(None, Locality(), tallies.__getitem__, remember, everyone)
-    traffic = _traffic(kernel, args, tables, counters, tallies)
+    traffic = _traffic(kernel, args, tables, counters, tallies, passing)
     near = Locality()
     if any(sum(t.asked) > t.size for (_, writes), t in traffic.items() if not writes):  # something is read again
         copies = {n.spec.name for p in programs.values() for n in p.instructions if n.tensor and n.path}
@@ -210,6 +214,12 @@ def simulate(
             run(pools, near, lambda i: recorder if i == shown else Engine(depths, size, handover), False, group)
         intervals = tuple(Interval(QUEUED[p], a, b, label) for p, a, b, label in recorder.record or ())
     return _result(kernel, machine, list(programs.values()), counters, pools, tallies, engines, seats, intervals)
+
+
+def _passing(kernel: Kernel) -> frozenset[str]:
+    """Parameters that the kernel reads past the L2."""
+    hints = [s for s in statements(kernel.body) if isinstance(s, Instr) and s.op == "BypassL2"]
+    return frozenset(r.tensor for s in hints for r in s.operands if isinstance(r, GmRef))
 
 
 def _groups_alone(kernel: Kernel) -> bool:
@@ -250,11 +260,10 @@ def _locality(
 
 
 def _traffic(
-    kernel: Kernel, args: Mapping[str, int], tables: Mapping[str, Any], counters: Counters, tallies: list[Engine]
-) -> dict[Key, Traffic]:
+    kernel: Kernel, args: Mapping[str, int], tables: Mapping[str, Any], counters: Counters, tallies: list[Engine],
+    passing: frozenset[str],
+) -> dict[Key, Traffic]:  # fmt: skip
     """Traffic by parameter and direction. Of weights stacked over experts only those of experts with rows count."""
-    passing = {r.tensor for s in statements(kernel.body) if isinstance(s, Instr) and s.op == "BypassL2"
-               for r in s.operands if isinstance(r, GmRef)}  # fmt: skip
     live: dict[int, int] = {}
     for p in kernel.params:
         if p.role == COUNTS_ROLE and p.name in tables:
