@@ -75,7 +75,9 @@ def pair(module: Module, context: Context) -> Paired:
     both = _Arranged(program, side, ends)
     alone = [_Arranged(program, side, ends, only) for only in (FORWARD, BACKWARD)]
     last = [program.nodes[t] for t in ends[BACKWARD]]
-    orders = [list_schedule(nodes, own, costs), phases(nodes, own, side, costs, last)]
+    lanes = (BACKWARD, FORWARD)
+    orders = [phases(nodes, own, side, costs, last, turns) for turns in (lanes, lanes[::-1])]
+    orders.append(list_schedule(nodes, own, costs))
     order = min(orders, key=lambda o: both.time(machine, o).us)
     return Paired(
         alone[0].time(machine, nodes),
@@ -92,17 +94,18 @@ def phases(
     side: dict[Node, str],
     costs: dict[Node, Cost],
     gradients: Sequence[Node],
+    lanes: Sequence[str] = (BACKWARD, FORWARD),
 ) -> list[Node]:
-    """The two sides cut at their long exchanges (at least a quarter of the longest), which take turns, backward first:
-    what an exchange needs, the exchange, and what needs neither it nor a later one (weight gradients, a shared expert).
-    At the end what ``gradients`` need, the rest of backward, the rest of forward.
+    """The two sides cut at their long exchanges (at least a quarter of the longest), which take turns in the order of
+    ``lanes``: what an exchange needs, the exchange, and what needs neither it nor a later one (weight gradients, a
+    shared expert). At the end what ``gradients`` need, the rest of backward, the rest of forward.
     """
     lengths = {n: costs[n].device_us for n in nodes if "collective" in OPS[n.op].traits}
     least = max(lengths.values(), default=0.0) / 4
     cuts = {lane: [n for n in lengths if side[n] == lane and lengths[n] >= least] for lane in (BACKWARD, FORWARD)}
     order: dict[Node, None] = {}
     for turn in range(max(map(len, cuts.values()))):
-        for lane in (BACKWARD, FORWARD):
+        for lane in lanes:
             if turn < len(cuts[lane]):
                 exchange = cuts[lane][turn]
                 _emit([exchange], own, order)
