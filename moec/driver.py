@@ -16,7 +16,6 @@ from moec.artefacts import SUMMARY, check_output, output_folder
 from moec.autodiff import saved_values
 from moec.diagnostics import CheckFailed, NoKernel, Problem, Refusal, Usage, Where, suggest
 from moec.eval.ranks import groups
-from moec.hosttime import time_of, time_of_schedule
 from moec.ir.data import TensorData
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
@@ -91,6 +90,8 @@ def compile(
     each pass. ``print_after`` names passes (or ``all``) after which ``print`` gets the IR. Raises Refusal for input
     that cannot be taken and CheckFailed where a check fails; then nothing is written.
     """
+    from moec.hosttime import time_of, time_of_schedule
+
     chosen = _chosen(passes, train, memory, balance)
     _require_passes(print_after, chosen)
     machine = load_target(target) if isinstance(target, str) else target
