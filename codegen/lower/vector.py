@@ -165,7 +165,6 @@ for _op in (
     "not",
     "select",
     "cast",
-    "expand",
     "gelu",
     "pow",
     "is_nan",
