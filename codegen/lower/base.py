@@ -26,7 +26,7 @@ from moec.ir.types import DType
 
 Rule = Callable[["Lowering", Node], None]
 RULES: dict[str, Rule] = {}
-FAMILIES = ("views", "attention", "cube", "gating", "moves", "permute", "rope", "swiglu", "unpermute", "vector")
+FAMILIES = ("views", "attention", "cube", "fetch", "gating", "moves", "permute", "rope", "swiglu", "unpermute", "vector")
 """Modules of this package that hold rules; those that exist are loaded."""
 
 
