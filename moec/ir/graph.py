@@ -75,10 +75,11 @@ class Value:
         """Make every reader of this value (the return included) read ``other`` instead."""
         if other is self:
             return
-        for node in list(self.uses):
-            for i, operand in enumerate(node.operands):
-                if operand is self:
-                    node.set_operand(i, other)
+        for node, count in list(self.uses.items()):
+            at = -1
+            for _ in range(count):
+                at = node.operands.index(self, at + 1)
+                node.set_operand(at, other)
 
     def __repr__(self) -> str:
         return f"<%{self.name or '?'}: {self.type}>"

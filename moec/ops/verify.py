@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from moec.diagnostics import CheckFailed, Problem, Where, suggest
 from moec.ir.graph import Graph, Module, Node, Value
 from moec.ops.build import call_types
@@ -65,12 +67,13 @@ class _Checker:
 
     def operands(self, node: Node) -> None:
         operands = node.operands
+        counts = Counter(operands) if len(operands) > 8 else None  # the return of a training graph has thousands
         for v in operands:
             if v is None:
                 continue
             if v not in self.defined:
                 self.wrong(f"%{v.name or '?'} is used before it is defined", node)
-            if v.uses.get(node) != operands.count(v):
+            if v.uses.get(node) != (operands.count(v) if counts is None else counts[v]):
                 self.wrong(f"the def-use list of %{v.name or '?'} is wrong", node)
 
     def declaration(self, node: Node) -> None:
