@@ -108,7 +108,8 @@ def main(table: str, out: Path = DATA) -> None:
     ``out``."""
     with open(table, encoding="utf-8", newline="") as file:
         series = _series(csv.DictReader(file))
-    vector, paths, mmad, sample, lone = [], [], [], [], []
+    vector, paths, mmad, sample = [], [], [], []
+    lone: list[tuple[str, str, str]] = []
     for key, raw in series.items():
         points = without_outliers(raw)
         lost = len(raw) - len(points)
