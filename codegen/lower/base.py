@@ -26,7 +26,25 @@ from moec.ir.types import DType
 
 Rule = Callable[["Lowering", Node], None]
 RULES: dict[str, Rule] = {}
-FAMILIES = ("views", "attention", "cube", "fetch", "gating", "moves", "permute", "rope", "swiglu", "unpermute", "vector")
+FAMILIES = (
+    "attention",
+    "cube",
+    "cube_grad",
+    "fetch",
+    "gating",
+    "gating_grad",
+    "moves",
+    "permute",
+    "rope",
+    "sums",
+    "swap",
+    "swiglu",
+    "swiglu_grad",
+    "unpermute",
+    "unpermute_grad",
+    "vector",
+    "views",
+)
 """Modules of this package that hold rules; those that exist are loaded."""
 
 
