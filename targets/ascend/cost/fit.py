@@ -136,7 +136,8 @@ def main(table: str, out: Path = DATA) -> None:
     _write(out / "vector.csv", ("instruction", "dtypes", "floor", "base", "rate", *tail), sorted(vector))
     _write(out / "paths.csv", ("path", "chip", "latency", "rate", *tail), sorted(paths))
     _write(out / "mmad.csv", ("chip", "head", *tail), sorted(mmad))
-    _write(out / "lone.csv", ("path", "size", "cycles"), sorted(lone, key=lambda row: (row[0], float(row[1]))))
+    lone.sort(key=lambda row: (row[0], float(row[1])))
+    _write(out / "lone.csv", ("path", "size", "cycles"), lone)
     _write(out / "points.csv", ("kind", "key", "size", "cycles"), sorted(sample))
 
 
