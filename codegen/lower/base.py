@@ -28,6 +28,7 @@ Rule = Callable[["Lowering", Node], None]
 RULES: dict[str, Rule] = {}
 FAMILIES = (
     "attention",
+    "attention_grad",
     "cube",
     "cube_grad",
     "fetch",
@@ -38,6 +39,7 @@ FAMILIES = (
     "rope",
     "sums",
     "swap",
+    "series",
     "swiglu",
     "swiglu_grad",
     "unpermute",

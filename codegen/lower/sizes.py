@@ -9,8 +9,9 @@ from moec.codegen.lower.base import Lowering
 from moec.codegen.scalar import Arg, Scalar
 from moec.ir.symbol import Dim, evaluate, symbols_of
 
-SMALL = (0, 1, 3, 70)
-"""What run-time sizes are in checks, as near as their bounds allow."""
+CHECKED = (0, 1, 3, 70, 5000)
+"""What run-time sizes are in checks, as near as their bounds allow: nothing, one, little, and so much that each core
+takes many tiles (the middle ones are left out of the check)."""
 
 
 class Sizes:
@@ -33,11 +34,11 @@ class Sizes:
         return arg
 
     def witness(self, cores: Sequence[int] = (1, 2)) -> None:
-        """Checks at small sizes that belong together: every symbol at 0, 1, 3 and 70, within its bounds."""
+        """Checks at sizes that belong together: every symbol at each of CHECKED, within its bounds."""
         symbols = sorted({s for dim in self.given.values() for s in symbols_of(dim)})
         table = self.cx.module.symbols
-        for small in SMALL if symbols else (0,):
-            env = {s: min(max(small, table[s][0]), table[s][1]) for s in symbols}
+        for number in CHECKED if symbols else (0,):
+            env = {s: min(max(number, table[s][0]), table[s][1]) for s in symbols}
             numbers = {name: evaluate(dim, env) for name, dim in self.given.items()}
             if all(n >= 0 for n in numbers.values()):
                 for c in cores:

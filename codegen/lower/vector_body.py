@@ -1,6 +1,8 @@
 """Translates elementwise nodes, row reductions and norms of the layer IR into a vector program.
 
 Numbers are computed in f32 (i32 for integers) and rounded to each node's dtype: the kernel rounds where the nodes do.
+Integers of 64 bits are positions, sizes and ids: they are read and written whole and computed in 32 bits, so those that
+are computed with lie within 2^31.
 Conditions are bits; they become bytes only where they leave the kernel.
 """
 
@@ -20,6 +22,7 @@ from moec.ir.graph import Node, Value
 from moec.ir.types import DType
 
 FLOATS = ("f32", "f16", "bf16")
+INTEGERS = ("i32", "i64")
 BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "minimum": "Min", "maximum": "Max"}
 COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 EXACT = frozenset({"neg", "abs", "relu", "minimum", "maximum", "select", "floor", "ceil", "round", "sign", "expand"})
@@ -83,13 +86,18 @@ class Body:
         """Numbers to compute with: f32, or i32 for i32."""
         o = self.operands[value]
         if o.literal is not None:
+            if o.dtype.is_int and not -(2**31) <= o.literal < 2**31:
+                raise NoKernel(Problem(f"{o.literal:.0f} is past 32 bits, in which the vector unit computes"))
             return int(o.literal) if o.dtype.is_int else o.literal
         if o.work is None:
             if o.dtype.name == "bool":
                 o.work = self.values.select(self.bits(value), 1.0, 0.0)
             else:
                 assert o.native is not None
-                o.work = self.values.cast(o.native, "i32" if o.dtype.name == "i32" else "f32")
+                whole = o.dtype.name in INTEGERS
+                o.work = self.values.cast(
+                    o.native, "i32" if whole else "f32", "NONE" if o.native.dtype == "i64" else ""
+                )
         return o.work
 
     def bits(self, value: Value) -> Val:
@@ -117,7 +125,7 @@ class Body:
         work = self.work(value)
         if not isinstance(work, Val) or work.form == "one":
             like = Val(0, form, "f32")
-            work = v.fill(_scaled(work) if isinstance(work, Val) else work, like, "i32" if name == "i32" else "f32")
+            work = v.fill(_scaled(work) if isinstance(work, Val) else work, like, "i32" if name in INTEGERS else "f32")
         shaped = self._shaped(work, form)
         if shaped in v.inputs:
             shaped = v.scalar("Muls", shaped, 1)
@@ -196,7 +204,7 @@ class Body:
     def _compare(self, node: Node) -> None:
         v, mode = self.values, COMPARE[node.op]
         a, b = self.work(node.operand(0)), self.work(node.operand(1))
-        if node.operand(0).type.dtype.name == "i32":
+        if node.operand(0).type.dtype.name in INTEGERS:
             difference = v.binary("Sub", a, b)
             assert isinstance(difference, Val)
             sign = v.scalar("Mins", v.scalar("Maxs", difference, -1), 1)
@@ -229,6 +237,9 @@ class Body:
         if full and bits.form != "full":
             wide = v.spread(v.select(bits, 1.0, 0.0))
             bits = v.compare("NE", wide, 0.0)
+        if node.result.type.dtype.is_int:
+            like = Val(0, bits.form, "i32")
+            a, b = (x if isinstance(x, Val) and x.form != "one" else v.fill(_literal(x), like, "i32") for x in (a, b))
         self._define(node, v.select(bits, a, b), True)
 
     def _cast(self, node: Node) -> None:
@@ -236,6 +247,14 @@ class Body:
         v, o = self.values, self.operands[source]
         if o.dtype is to:
             self.operands[node.result] = o
+        elif o.dtype.name == "i64" and o.native is not None and to.name in (*FLOATS, "bool"):
+            wide = v.cast(o.native, "f32", "RINT")
+            if to.name == "bool":
+                self._condition(node, v.compare("NE", wide, 0.0))
+            else:
+                self._define(node, wide)
+        elif to.name == "i64" and o.dtype.name in FLOATS:
+            self.operands[node.result] = Operand(to, v.cast(self._tensor(node, 0), "i64", "TRUNC"))
         elif to.name == "bool":
             x = self._tensor(node, 0)
             self._condition(node, v.compare("NE", v.cast(x, "f32") if x.dtype == "i32" else x, 0.0))
@@ -320,11 +339,15 @@ def check_dtypes(node: Node) -> None:
     """NoKernel for dtypes that the vector unit does not compute in ``node``."""
     names = {v.type.dtype.name for v in (*node.operands, *node.results) if v is not None}
     integer = node.op in ("add", "sub", "mul", "minimum", "maximum", "cast", "select", "expand", *COMPARE)
-    allowed = {*FLOATS, "bool", *(("i32",) if integer else ())}
+    allowed = {*FLOATS, "bool", *(INTEGERS if integer else ())}
     if names <= allowed:
         return
     what = f"{node.op} of {', '.join(sorted(names - allowed))} has no vector kernel"
     raise NoKernel(Problem(what, where(node), f"it computes {', '.join(sorted(allowed))}"))
+
+
+def _literal(x: Val | Number) -> Any:
+    return _scaled(x) if isinstance(x, Val) else x
 
 
 def _scaled(x: Val) -> Any:

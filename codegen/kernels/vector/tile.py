@@ -113,7 +113,9 @@ class Tile:
 
     def _select(self, s: Step) -> None:
         extra: dict[str, ParamValue] = {"scalar": self.number(s)} if s.name == "SelectScalar" else {}
-        self.k.v(s.name, self.place(s.dst), *map(self.place, s.srcs), count=self.elements(s.dst), **extra)
+        refs = [self.place(v) for v in (s.dst, *s.srcs)]
+        refs = [r.cast("f32") if r.dtype == "i32" else r for r in refs]  # bits move as they are
+        self.k.v(s.name, *refs, count=self.elements(s.dst), **extra)
 
     def _logic(self, s: Step) -> None:
         refs = [self.place(v).cast("u16") for v in (s.dst, *s.srcs)]
