@@ -8,6 +8,7 @@ Forward: ``prob-placement`` moves the weights; the product is taken in f32 and r
 the joint graph ``prob-placement-product`` makes that product again rather than save it. A joint graph of outputs that
 are weighted is placed in backward alone: ``prob-placement-weights`` takes the weights' gradient from the activations,
 ``prob-placement-input`` moves the weights behind the gradient by the down-projection, which the first wants unweighted.
+Where rows are moved between the product and the sum, as from rank to rank, the weights go their way backwards.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from moec.ir.graph import Graph, Module, Node
-from moec.ops.registry import opdef
 from moec.passes.base import Context, Result, register_pass
 from moec.passes.cse import attr_key
 from moec.passes.price import price
+from moec.passes.prob_placement_rows import path_of, place
 from moec.passes.prob_placement_rules import BACKWARD_WEIGHTS, PRODUCTS, backward_input, forward
 from moec.passes.rule_pass import RulePass, run_rules, witness_prover
 from moec.rewrite.engine import Prover
@@ -55,9 +56,14 @@ class ProbPlacement(RulePass):
                 placed |= run_rules(PRODUCTS, graph, context, result, prover)
             if placed:
                 _merge(graph)
-            for node in graph:
-                if node.op == "unpermute" and (reason := _hindrance(node)):
-                    result.miss(forward.name, reason, [node], graph)
+            for node in [n for n in graph if n.op == "unpermute"]:
+                try:
+                    if joint:
+                        path_of(node)
+                    else:
+                        place(module, graph, node, context, result)
+                except NoMatch as reason:
+                    result.miss(forward.name, str(reason), [node], graph)
         return result
 
 
@@ -91,24 +97,6 @@ class _Cheaper:
                 f"be computed again in backward, takes {again:.1f} us"
             )
         return self.then(match) if self.then is not None else ""
-
-
-def _hindrance(node: Node) -> str:
-    """Why the weights of an ``unpermute`` cannot go before the down-projection whose rows it sums; nothing where they
-    can, or where it has no weights or sums other rows.
-    """
-    if len(node.operands) < 3 or node.operands[2] is None:
-        return ""
-    product, between = node.operand(0).producer, ""
-    while product is not None and product.op != "grouped_matmul" and "elementwise" in opdef(product.op).traits:
-        between = between or product.op
-        product = next((v.producer for v in product.operands if v is not None), None)
-    if product is None or product.op != "grouped_matmul":
-        return ""
-    if between:
-        return f"{between} stands between the down-projection and the weighted sum"
-    biased = len(product.operands) > 3 and product.operands[3] is not None
-    return "the down-projection has a bias, which the weights scale too" if biased else ""
 
 
 _MERGED = ("cast", "constant", "grouped_matmul", "permute", "reshape", "save", "unpermute_grad")

@@ -216,7 +216,7 @@ class Frame:
         size = ITEMSIZE[buffer.dtype]
         for slot in range(buffer.slots):
             ref = buffer[slot]
-            wide = ref if size > 1 else ref.cast("u16")
+            wide = ref if size in (2, 4) else ref.cast("u16")
             self.job.k.fill(wide, 0, buffer.elems * size // ITEMSIZE[wide.dtype])
 
 
