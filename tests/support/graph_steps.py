@@ -340,7 +340,8 @@ def steps(m: Maker) -> Any:
 
 
 def attention(m: Maker) -> Any:
-    x = m.pick(lambda t: t.dtype.is_float and t.rank == 4)
+    x = m.pick(lambda t: t.dtype.is_float and 2 <= t.rank <= 4)
+    x = m.b.reshape(x, shape=((1,) * (4 - x.type.rank) + x.type.dims)) if x.type.rank < 4 else x
     mask = m.constant(BOOL, (), 0, 1) if m.flag() else None
     attrs = {"causal": m.flag(), "offset": 0, "window": m.one_of([None, 2]), "softcap": m.one_of([None, 20.0])}
     return m.b.attention(x, x, x, *([mask] if mask else []), scale=0.5, empty_rows="zero", **attrs)
