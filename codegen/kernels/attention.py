@@ -227,7 +227,7 @@ class _Vector:
         self.each = k.ub("each", "f32", half * 8)
         self.sink = k.ub("sink", "f32", 8) if a.sinks else None
         self.sink16 = k.ub("sink16", a.sinks, 16) if a.sinks in ("f16", "bf16") else None
-        self.scores = Scores(k, a, t, x.mask, self.fold)
+        self.scores = Scores(k, a, t, x.mask)
 
     def run(self, q_tiles: Scalar) -> None:
         k, a, t = self.k, self.a, self.t

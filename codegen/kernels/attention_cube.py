@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmRef, LocalRef
-from moec.codegen.scalar import Scalar, ceildiv, choose, eq, smax, smin
+from moec.codegen.scalar import Scalar, both, ceildiv, choose, eq, smax, smin
 
 QUANT = {"f32": "QuantMode_t::NoQuant", "f16": "QuantMode_t::F322F16", "bf16": "QuantMode_t::F322BF16"}
 
@@ -51,7 +51,7 @@ def load(k: KernelBuilder, to: Matrix, src: GmRef, pitch: int, at: Scalar = 0) -
     if to.bands:
         with k.loop("band", 0, ceildiv(to.rows, 16)) as band:
             rows = smin(16, to.rows - band * 16)
-            _nd2nz(k, to.at[band * (16 * to.wide)], src[band * (16 * pitch)], rows, to.cols, pitch, 16, 1)
+            _nd2nz(k, to.at[band * (16 * to.wide) + at], src[band * (16 * pitch)], rows, to.cols, pitch, 16, 1)
         return
     _nd2nz(k, to.at[at], src, to.rows, to.cols, pitch, to.pad, choose(eq(to.rows, 1), 2, 1))
 
@@ -100,18 +100,26 @@ def multiply(
     """
     m = smax(2, a.cols if a_by_k else a.rows)
     n = b.cols if b_by_k else b.rows
-    with k.loop("k0", 0, ceildiv(inner, l0.depth)) as k0:
-        a0 = l0.a[k.slot(2, "ping0")]
-        b0 = l0.b[a0.slot]
-        depth = k.let("depth", smin(l0.depth, inner - k0 * l0.depth))
-        (_feed_a_by_k if a_by_k else _feed_a)(k, a0, a, k0 * l0.depth, depth)
-        (_feed_b_by_k if b_by_k else _feed_b)(k, b0, b, k0 * l0.depth, depth)
-        first = eq(k0, 0) if fresh == 1 else 0 if fresh == 0 else _both(fresh, eq(k0, 0))
-        k.op("Mmad", out, a0, b0, m=m, n=n, k=depth, unitFlag=0, cmatrixInitVal=first)
 
+    def chunk(number: Scalar, depth: Scalar, fresh: Scalar, single: bool) -> None:
+        a0, b0 = l0.a[number % 2], l0.b[number % 2]
+        at = whole if single else number * l0.depth
+        if a_by_k:
+            _feed_a_by_k(k, a0, a, at, depth, single)
+        else:
+            _feed_a(k, a0, a, at, depth)
+        (_feed_b_by_k if b_by_k else _feed_b)(k, b0, b, at, depth)
+        k.op("Mmad", out, a0, b0, m=m, n=n, k=depth, unitFlag=0, cmatrixInitVal=fresh)
 
-def _both(a: Scalar, b: Scalar) -> Scalar:
-    return choose(a, b, 0)
+    split = a_by_k and a.c0 == 8
+    rest = k.let("rest", choose(inner % 16 <= 8, inner % 16, 0)) if split else 0
+    whole = inner - rest
+    with k.loop("k0", 0, ceildiv(whole, l0.depth)) as k0:
+        depth = k.let("depth", smin(l0.depth, whole - k0 * l0.depth))
+        chunk(k0, depth, both(fresh, eq(k0, 0)), False)
+    if split:  # squares of f32 are 16 deep: up to 8 more go alone, with their other halves out of the way
+        with k.if_(rest > 0):
+            chunk(ceildiv(whole, l0.depth), rest, both(fresh, eq(whole, 0)), True)
 
 
 def _fractals(
@@ -143,17 +151,24 @@ def _feed_a(k: KernelBuilder, a0: LocalRef, a: Matrix, at: Scalar, depth: Scalar
         _fractals(k, a0[column * (16 * c0)], source, a.pad // 16, 1, columns - 1, False)
 
 
-def _feed_a_by_k(k: KernelBuilder, a0: LocalRef, a: Matrix, at: Scalar, depth: Scalar) -> None:
-    """Rows of [k, m] from ``at`` on, transposed: row bands of k follow one another in each band of m."""
+def _feed_a_by_k(k: KernelBuilder, a0: LocalRef, a: Matrix, at: Scalar, depth: Scalar, single: bool) -> None:
+    """Rows of [k, m] from ``at`` on, transposed: row bands of k follow one another in each band of m.
+
+    ``single``: at most 8 rows of f32, one fractal a band; the other halves of the squares go behind all of these.
+    """
     bands = k.let("bandsOfK", ceildiv(depth, 16))
     if a.c0 == 16:
         with k.loop("mBand", 0, ceildiv(a.cols, 16)) as m_band:
             source = a.at[m_band * (a.pad * 16) + at * 16]
             _fractals(k, a0[m_band * (bands * 256)], source, bands, 1, 0, True)
         return
+    m_bands = ceildiv(a.cols, 16)
+    if single:
+        _squares(k, a0, a.at[at // 16 * (16 * a.wide)], m_bands, 0, m_bands - 1)
+        return
     with k.loop("kBand", 0, bands) as k_band:
         source = a.at[(at // 16 + k_band) * (16 * a.wide)]
-        _squares(k, a0[k_band * 256], source, ceildiv(a.cols, 16), bands * 2 - 1, 0)
+        _squares(k, a0[k_band * 256], source, m_bands, bands * 2 - 1, 0)
 
 
 def _feed_b(k: KernelBuilder, b0: LocalRef, b: Matrix, at: Scalar, depth: Scalar) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
-from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmTensor, LocalRef
+from moec.codegen.kernel_ir import ITEMSIZE, GmTensor, LocalRef
 from moec.codegen.kernels.attention_tile import BITS_ROW, Attention, Tile
 from moec.codegen.scalar import Scalar, align, ceildiv
 
@@ -80,8 +80,8 @@ def fold(k: KernelBuilder, name: str, work: LocalRef, s: LocalRef, rows: Scalar,
 class Scores:
     """Loads raw scores and makes them the masked ones. Buffers are reserved when it is made."""
 
-    def __init__(self, k: KernelBuilder, a: Attention, t: Tile, mask: GmTensor | None, work: Buffer):
-        self.k, self.a, self.t, self.mask, self.work = k, a, t, mask, work
+    def __init__(self, k: KernelBuilder, a: Attention, t: Tile, mask: GmTensor | None):
+        self.k, self.a, self.t, self.mask = k, a, t, mask
         each = t.half * t.keys
         self.index = k.ub("index", "f32", BITS_ROW)  # key - query of as many rows as one comparison covers
         self.bits = k.ub("bits", "u8", max(32, each // 8))
@@ -116,14 +116,18 @@ class Scores:
         whole = k.let("whole", align(p.keys, 8))
         k.load(s, src[at], p.keys, p.rows, t.keys, (t.keys - whole) // 8, 0.0, whole - p.keys)
 
-    def finish(self, s: LocalRef, p: Place) -> None:
-        """Scale, soft cap and masks, in place."""
+    def finish(self, s: LocalRef, p: Place, slope: LocalRef | None = None) -> None:
+        """Scale, soft cap and masks, in place; ``slope`` becomes what the cap multiplies gradients by."""
         k, a, t = self.k, self.a, self.t
         count = p.rows * t.keys
         if a.softcap is None:
             k.v("Muls", s, s, scalar=a.scale, count=count)
         else:
             self._cap(s, p.rows, a.scale, a.softcap)
+            if slope is not None:
+                k.v("Mul", slope, s, s, count=count)
+                k.v("Muls", slope, slope, scalar=-1.0 / a.softcap**2, count=count)
+                k.v("Adds", slope, slope, scalar=1.0, count=count)
         self._limits(s, p)
         if a.mask is not None:
             self._mask(s, p)

@@ -122,7 +122,7 @@ def _fits(t: Tile, a: Attention, caps: Capacities) -> bool:
     )
 
 
-def _candidates(queries: int, keys: int, size: int) -> Iterator[Tile]:
+def _candidates(queries: int, keys: int) -> Iterator[Tile]:
     for rows in ROWS:
         for wide in KEYS:
             for slots in (2, 1):
@@ -134,13 +134,57 @@ def _candidates(queries: int, keys: int, size: int) -> Iterator[Tile]:
 def forward_tile(a: Attention, queries: int, keys: int, caps: Capacities, node: str = "") -> Tile:
     """The largest tile that fits, for typical numbers of ``queries`` and ``keys``; two tiles of scores before wide
     tiles, as loads then hide."""
-    fitting = [t for t in _candidates(queries, keys, ITEMSIZE[a.dtype]) if _fits(t, a, caps)]
+    fitting = [t for t in _candidates(queries, keys) if _fits(t, a, caps)]
     if not fitting:
         least = Tile(ROWS[-1], KEYS[-1], 16, 1)
         raise Refusal(
             Problem(
                 f"no tile of attention with heads of {a.inner} and {a.values} fits: {least.rows} x {least.keys} needs "
                 f"{forward_ub(least, a) / 1024:.1f} of {caps.ub / 1024:.1f} KiB of UB",
+                Where(node=node),
+                "use narrower heads",
+            )
+        )
+    return max(fitting, key=lambda t: (t.rows * t.keys * (3 if t.score_slots == 2 else 2), t.rows, t.depth))
+
+
+def backward_ub(t: Tile, a: Attention) -> int:
+    """Bytes of UB that a backward kernel takes."""
+    size = ITEMSIZE[a.dtype]
+    each = t.half * t.keys
+    total = 2 * t.score_slots * each * 4 + (2 * each * size if size == 2 else 0) + each * 4
+    total += t.half * 4 * 20 + each // 8 + 8192 + (0 if a.softcap is None else each * 4)
+    return total + (0 if a.mask is None else _mask_bytes(each, a.mask))
+
+
+def _backward_fits(t: Tile, a: Attention, caps: Capacities, by_keys: bool) -> bool:
+    size, c0 = ITEMSIZE[a.dtype], c0_of(a.dtype)
+    copies = 2 if size == 4 else 1  # f32 lies in L1 once for each way it is read
+    inner, wide = pad_to(a.inner, 16), pad_to(a.values, 16)
+    kept, streamed = (t.keys, t.rows) if by_keys else (t.rows, t.keys)
+    l1 = kept * (inner + wide) + 2 * copies * streamed * (inner + wide) + 4 * t.rows * t.keys
+    sums = t.keys * (inner + wide) if by_keys else t.rows * inner
+    widest = max(t.keys, t.rows, inner, wide)
+    return (
+        l1 * size <= caps.l1
+        and 2 * max(t.rows, t.keys) * t.depth * size <= caps.l0a
+        and 2 * widest * t.depth * size <= caps.l0b
+        and (sums + 2 * t.rows * t.keys) * 4 <= caps.l0c
+        and widest // 16 * (t.depth // c0) <= 255
+        and backward_ub(t, a) <= caps.ub
+    )
+
+
+def backward_tile(a: Attention, queries: int, keys: int, caps: Capacities, by_keys: bool, node: str = "") -> Tile:
+    """The largest tile that fits the kernel of dk and dv (``by_keys``) or that of dq."""
+    candidates = _candidates(queries, keys)
+    fitting = [t for t in candidates if _backward_fits(t, a, caps, by_keys)]
+    if not fitting:
+        least = KEYS[-1] * (pad_to(a.inner, 16) + pad_to(a.values, 16)) * 4
+        raise Refusal(
+            Problem(
+                f"no tile of attention's gradient with heads of {a.inner} and {a.values} fits: the sums of "
+                f"{KEYS[-1]} keys need {least / 1024:.1f} of {caps.l0c / 1024:.1f} KiB of L0C, and scores beside them",
                 Where(node=node),
                 "use narrower heads",
             )
