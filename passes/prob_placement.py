@@ -58,10 +58,10 @@ class ProbPlacement(RulePass):
                 _merge(graph)
             for node in [n for n in graph if n.op == "unpermute"]:
                 try:
-                    if joint:
-                        path_of(node)
-                    else:
+                    if not joint:
                         place(module, graph, node, context, result)
+                    elif (path := path_of(node)) is not None and path.moves:
+                        raise NoMatch("rows are moved before they are summed: place the weights before autodiff")
                 except NoMatch as reason:
                     result.miss(forward.name, str(reason), [node], graph)
         return result
