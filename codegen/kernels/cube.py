@@ -6,22 +6,21 @@ band by row band, L0B and L0C column by column. The f32 path has C0 = 8, the 16-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmRef, Kernel, LocalRef
-from moec.codegen.scalar import Scalar, Var, align, both, ceildiv, choose, eq, smin
+from moec.codegen.kernels.cube_feed import feed_a, feed_a_by_k, feed_b_by_k, fractals, load_by_k, load_nz
+from moec.codegen.scalar import Scalar, Var, align, both, ceildiv, choose, eq, smax, smin
 from moec.codegen.tiling import CubeTile
 
 QUANT = {"f32": "QuantMode_t::NoQuant", "f16": "QuantMode_t::F322F16", "bf16": "QuantMode_t::F322BF16"}
-PITCH = 65535
-"""Largest row pitch, in elements, that one layout-changing copy can take."""
 
 
 @dataclass(slots=True)
-class _Memories:
+class Memories:
     """The buffers of a product."""
 
     a1: Buffer
@@ -31,8 +30,8 @@ class _Memories:
     c0: Buffer
 
 
-def _memories(k: KernelBuilder, t: CubeTile, dtype: str) -> _Memories:
-    return _Memories(
+def memories(k: KernelBuilder, t: CubeTile, dtype: str) -> Memories:
+    return Memories(
         k.buffer("L1", "a1", dtype, t.m * t.k1, t.l1_slots),
         k.buffer("L1", "b1", dtype, t.n * t.depth_b, t.l1_slots),
         k.buffer("L0A", "a0", dtype, t.m * t.k0, 2),
@@ -41,38 +40,11 @@ def _memories(k: KernelBuilder, t: CubeTile, dtype: str) -> _Memories:
     )
 
 
-def _load_nz(
-    k: KernelBuilder, dst: LocalRef, src: GmRef, rows: Scalar, cols: Scalar, pitch: Scalar, pad: Scalar
-) -> None:
-    """A row-major piece of device memory into L1: columns of C0 elements, ``pad`` rows apart."""
-
-    def copy(to: LocalRef, of: GmRef, count: Scalar, step: Scalar) -> None:
-        k.op(
-            "Nd2Nz",
-            to,
-            of,
-            ndNum=1,
-            nValue=count,
-            dValue=cols,
-            srcNdMatrixStride=0,
-            srcDValue=step,
-            dstNzC0Stride=pad,
-            dstNzNStride=1,
-            dstNzMatrixStride=0,
-        )
-
-    if isinstance(pitch, int) and pitch <= PITCH:
-        copy(dst, src, rows, pitch)
-        return
-    with k.loop("row", 0, rows) as row:  # one row at a time: the pitch does not fit the instruction
-        copy(dst[row * (32 // ITEMSIZE[dst.dtype])], src[row * pitch], 1, cols)
-
-
 @dataclass(slots=True)
-class _Tile:
+class OutputTile:
     """One output tile: its operands' first elements in device memory, its extent, the depth, and the row pitch of out.
 
-    ``b`` is [N, K], or [K, N] if ``b_by_k``.
+    ``b`` is [N, K], or [K, N] if ``b_by_k``; ``a`` is [M, K], or [K, ``m_size``] if that is given.
     """
 
     a: GmRef
@@ -83,9 +55,10 @@ class _Tile:
     k: Scalar
     n_size: Scalar
     b_by_k: bool
+    m_size: Scalar | None = None
 
 
-def _product(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile) -> None:
+def emit_product(k: KernelBuilder, mem: Memories, t: CubeTile, x: OutputTile) -> None:
     """Loads, multiplies and writes one output tile.
 
     L1 takes ``k1`` of K of the first operand at a time and ``depth_b`` of the second; where these differ, the loop over
@@ -94,7 +67,7 @@ def _product(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile) -> None:
     out = mem.c0[k.slot(t.c_slots, "pingC") if t.c_slots > 1 else 0]
     m16, n16 = k.let("m16", align(x.m, 16)), k.let("n16", align(x.n, 16))
     # A single row lies contiguous in L0A (the cube's vector-matrix mode), so its columns follow one another in L1.
-    a_rows = k.let("aRows", choose(eq(x.m, 1), 1, m16))
+    a_rows = m16 if x.m_size is not None else k.let("aRows", choose(eq(x.m, 1), 1, m16))
     outer, inner = max(t.k1, t.depth_b), min(t.k1, t.depth_b)
     steps = ceildiv(x.k, outer)
     with k.loop("k1", 0, steps) as i:
@@ -106,7 +79,7 @@ def _product(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile) -> None:
             a1, b1 = mem.a1[slot], mem.b1[slot]
             _load_a(k, a1, x, k1 * outer, width, a_rows)
             _load_b(k, b1, x, k1 * outer, width, n16)
-            _steps(k, mem, t, x, out, _Chunk(a1, b1, 0, 0, width, width, m16, n16, first, last))
+            _steps(k, mem, t, x, out, _Chunk(a1, b1, 0, 0, width, width, width, m16, n16, first, last))
         else:
             a_deep = t.k1 > t.depth_b
             deep = (mem.a1 if a_deep else mem.b1)[k.slot(t.l1_slots, "pingDeep") if t.l1_slots > 1 else 0]
@@ -122,10 +95,10 @@ def _product(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile) -> None:
                 ends = both(first, eq(k2, 0)), both(last, eq(k2, parts - 1))
                 if a_deep:
                     _load_b(k, shallow, x, at, part, n16)
-                    chunk = _Chunk(deep, shallow, k2 * inner, 0, part, part, m16, n16, *ends)
+                    chunk = _Chunk(deep, shallow, k2 * inner, 0, part, width, part, m16, n16, *ends)
                 else:
                     _load_a(k, shallow, x, at, part, a_rows)
-                    chunk = _Chunk(shallow, deep, 0, k2 * inner, part, width, m16, n16, *ends)
+                    chunk = _Chunk(shallow, deep, 0, k2 * inner, part, part, width, m16, n16, *ends)
                 _steps(k, mem, t, x, out, chunk)
     k.op(
         "Fixpipe",
@@ -142,14 +115,15 @@ def _product(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile) -> None:
 
 @dataclass(slots=True)
 class _Chunk:
-    """A piece of K in L1: where it lies in ``a1`` (from column of K ``a_at`` on) and ``b1`` (from ``b_at``, of
-    ``b_width`` in all), how much of K it is, and whether it is the ``first`` or ``last`` piece."""
+    """A piece of K in L1: where it lies in ``a1`` (from column of K ``a_at`` on, of ``a_width`` in all) and ``b1``
+    (from ``b_at``, of ``b_width``), how much of K it is, and whether it is the ``first`` or ``last`` piece."""
 
     a1: LocalRef
     b1: LocalRef
     a_at: Scalar
     b_at: Scalar
     width: Scalar
+    a_width: Scalar
     b_width: Scalar
     m16: Scalar
     n16: Scalar
@@ -157,7 +131,7 @@ class _Chunk:
     last: Scalar
 
 
-def _steps(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile, out: LocalRef, c: _Chunk) -> None:
+def _steps(k: KernelBuilder, mem: Memories, t: CubeTile, x: OutputTile, out: LocalRef, c: _Chunk) -> None:
     """Feeds L0 from a chunk and multiplies, ``k0`` of K at a time."""
     c0 = 32 // ITEMSIZE[mem.a1.dtype]
     count = ceildiv(c.width, t.k0)
@@ -166,14 +140,19 @@ def _steps(k: KernelBuilder, mem: _Memories, t: CubeTile, x: _Tile, out: LocalRe
         b0 = mem.b0[a0.slot]
         depth = k.let("depth", smin(t.k0, c.width - k0 * t.k0))
         columns = k.let("columns", ceildiv(depth, c0))
-        _feed_a(k, a0, c.a1, _over(c.a_at, c0) + k0 * (t.k0 // c0), x.m, c.m16, columns, c0)
-        if x.b_by_k:
-            _feed_b_by_k(k, b0, c.b1, _over(c.b_at, 16) + k0 * (t.k0 // 16), depth, c.b_width, c.n16, c0)
+        m: Scalar = x.m
+        if x.m_size is None:
+            feed_a(k, a0, c.a1, _over(c.a_at, c0) + k0 * (t.k0 // c0), m, c.m16, columns, c0)
         else:
-            _fractals(k, b0, c.b1[(c.b_at + k0 * t.k0) * c.n16], columns * (c.n16 // 16))
+            feed_a_by_k(k, a0, c.a1, _over(c.a_at, 16) + k0 * (t.k0 // 16), depth, c.a_width, c.m16, c0)
+            m = smax(m, 2)  # a single row would be read as a contiguous one; the second is zeros
+        if x.b_by_k:
+            feed_b_by_k(k, b0, c.b1, _over(c.b_at, 16) + k0 * (t.k0 // 16), depth, c.b_width, c.n16, c0)
+        else:
+            fractals(k, b0, c.b1[(c.b_at + k0 * t.k0) * c.n16], columns * (c.n16 // 16))
         fresh = both(c.first, eq(k0, 0))
         unit = choose(both(c.last, eq(k0, count - 1)), 3, 2) if t.unit else 0
-        k.op("Mmad", out, a0, b0, m=x.m, n=x.n, k=depth, unitFlag=unit, cmatrixInitVal=fresh)
+        k.op("Mmad", out, a0, b0, m=m, n=x.n, k=depth, unitFlag=unit, cmatrixInitVal=fresh)
 
 
 def _over(at: Scalar, by: int) -> Scalar:
@@ -181,73 +160,32 @@ def _over(at: Scalar, by: int) -> Scalar:
     return 0 if at == 0 else at // by
 
 
-def _load_a(k: KernelBuilder, a1: LocalRef, x: _Tile, at: Scalar, width: Scalar, rows: Scalar) -> None:
-    _load_nz(k, a1, x.a[at], x.m, width, x.k, rows)
-
-
-def _load_b(k: KernelBuilder, b1: LocalRef, x: _Tile, at: Scalar, width: Scalar, n16: Scalar) -> None:
-    if x.b_by_k:
-        _load_b_by_k(k, b1, x.b[at * x.n_size], x, width, n16, 32 // ITEMSIZE[b1.dtype])
+def _load_a(k: KernelBuilder, a1: LocalRef, x: OutputTile, at: Scalar, width: Scalar, rows: Scalar) -> None:
+    if x.m_size is not None:
+        load_by_k(k, a1, x.a[at * x.m_size], x.m, x.m_size, width, rows)
     else:
-        _load_nz(k, b1, x.b[at], x.n, width, x.k, n16)
+        load_nz(k, a1, x.a[at], x.m, width, x.k, rows)
 
 
-def _fractals(
-    k: KernelBuilder,
-    dst: LocalRef,
-    src: LocalRef,
-    count: Scalar,
-    step: Scalar = 1,
-    gap: Scalar = 0,
-    transpose: bool = False,
-) -> None:
-    """``count`` fractals from L1, ``step`` apart there, ``gap`` fractals between them in L0."""
-    k.op("LoadData", dst, src, startIndex=0, repeatTimes=count, srcStride=step, dstGap=gap, ifTranspose=transpose)
+def _load_b(k: KernelBuilder, b1: LocalRef, x: OutputTile, at: Scalar, width: Scalar, n16: Scalar) -> None:
+    if x.b_by_k:
+        load_by_k(k, b1, x.b[at * x.n_size], x.n, x.n_size, width, n16)
+    else:
+        load_nz(k, b1, x.b[at], x.n, width, x.k, n16)
 
 
-def _feed_a(
-    k: KernelBuilder, a0: LocalRef, a1: LocalRef, first: Scalar, m: Scalar, m16: Scalar, columns: Scalar, c0: int
-) -> None:
-    """L1 to L0A from column ``first``: fractals of a column go one row band apart; a single row goes as it lies."""
-    with k.if_(eq(m, 1)):
-        _fractals(k, a0, a1[first * c0], ceildiv(columns, 16))
-    with k.else_(), k.loop("column", 0, columns) as column:
-        _fractals(k, a0[column * (16 * c0)], a1[(first + column) * (m16 * c0)], m16 // 16, gap=columns - 1)
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """An operand that not each item of the batch has its own of: it has ``items`` (None: a run-time argument), each
+    used for ``each`` items of the batch on end, and again from the first."""
 
-
-def _load_b_by_k(k: KernelBuilder, b1: LocalRef, src: GmRef, x: _Tile, width: Scalar, n16: Scalar, c0: int) -> None:
-    """b [K, N] into L1. 16-bit: columns of all K rows. f32: bands of 16 K rows, so that squares of 16 lie together."""
-    if c0 == 16:
-        _load_nz(k, b1, src, width, x.n, x.n_size, align(width, 16))
-        return
-    with k.loop("band", 0, ceildiv(width, 16)) as band:
-        _load_nz(k, b1[band * (16 * n16)], src[band * 16 * x.n_size], smin(16, width - band * 16), x.n, x.n_size, 16)
-
-
-def _feed_b_by_k(
-    k: KernelBuilder, b0: LocalRef, b1: LocalRef, first: Scalar, depth: Scalar, width: Scalar, n16: Scalar, c0: int
-) -> None:
-    """L1 to L0B from K band ``first``, transposing 16 x 16 squares."""
-    with k.loop("kBand", 0, ceildiv(depth, 16)) as band:
-        if c0 == 16:
-            rows = ceildiv(width, 16)
-            _fractals(k, b0[band * (16 * n16)], b1[(first + band) * 256], n16 // 16, rows, transpose=True)
-        else:
-            k.op(
-                "LoadDataWithTranspose",
-                b0[band * (16 * n16)],
-                b1[(first + band) * (16 * n16)],
-                startIndex=0,
-                repeatTimes=n16 // 16,
-                srcStride=1,
-                dstGap=0,
-                dstFracGap=n16 // 16 - 1,
-            )
+    items: int | None
+    each: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a matmul kernel computes: sizes (None: a run-time argument), dtypes, and how b is stored."""
+    """What a matmul kernel computes: sizes (None: a run-time argument), dtypes, how a and b are stored and repeated."""
 
     m: int | None
     n: int | None
@@ -257,20 +195,25 @@ class Product:
     out: str
     b_by_k: bool = False
     hi: int = 2**31 - 1
+    a_by_k: bool = False
+    a_repeat: Repeat | None = None
+    b_repeat: Repeat | None = None
 
 
 def matmul_kernel(name: str, caps: Capacities, tile: CubeTile, p: Product, source: Sequence[str] = ()) -> Kernel:
-    """a [B, M, K] by b [B, N, K] (or [B, K, N]) into c [B, M, N]."""
+    """a [B, M, K] (or [B, K, M]) by b [B, N, K] (or [B, K, N]) into c [B, M, N]."""
     k = KernelBuilder(name, "aic", caps, source)
 
     def size(letter: str, n: int | None) -> Scalar:
         return k.arg(letter, 0, p.hi) if n is None else n
 
     batch, m, n, depth = size("B", p.batch), size("M", p.m), size("N", p.n), size("K", p.k)
-    a = k.gm("a", p.dtype, (batch, m, depth), "in")
-    b = k.gm("b", p.dtype, (batch, depth, n) if p.b_by_k else (batch, n, depth), "in", "weight")
+    a_items, a_item = _items(k, "a", p.a_repeat, batch)
+    b_items, b_item = _items(k, "b", p.b_repeat, batch)
+    a = k.gm("a", p.dtype, (a_items, depth, m) if p.a_by_k else (a_items, m, depth), "in")
+    b = k.gm("b", p.dtype, (b_items, depth, n) if p.b_by_k else (b_items, n, depth), "in", "weight")
     c = k.gm("c", p.out, (batch, m, n), "out")
-    mem = _memories(k, tile, p.dtype)
+    mem = memories(k, tile, p.dtype)
     for operand in (a, b):
         if operand.name in tile.bypass:
             k.op("BypassL2", operand[0])
@@ -285,9 +228,12 @@ def matmul_kernel(name: str, caps: Capacities, tile: CubeTile, p: Product, sourc
 
         def one(m0: Scalar, n0: Scalar, m_end: Scalar, n_end: Scalar, item: Scalar = item) -> None:
             mm, nn = k.let("m", smin(tile.m, m_end - m0)), k.let("n", smin(tile.n, n_end - n0))
-            first_b = (item * n + n0) * depth if not p.b_by_k else item * depth * n + n0
-            at = a[(item * m + m0) * depth], b[first_b], c[(item * m + m0) * n + n0]
-            _product(k, mem, tile, _Tile(*at, mm, nn, depth, n, p.b_by_k))
+            of_a, of_b = a_item(item), b_item(item)
+            first_a = (of_a * m + m0) * depth if not p.a_by_k else of_a * depth * m + m0
+            first_b = (of_b * n + n0) * depth if not p.b_by_k else of_b * depth * n + n0
+            at = a[first_a], b[first_b], c[(item * m + m0) * n + n0]
+            pitch = m if p.a_by_k else None
+            emit_product(k, mem, tile, OutputTile(*at, mm, nn, depth, n, p.b_by_k, pitch))
 
         if (block_m, block_n) == (tile.m, tile.n):
             one(first_m, first_n, m, n)
@@ -299,6 +245,19 @@ def matmul_kernel(name: str, caps: Capacities, tile: CubeTile, p: Product, sourc
                 one(m1, n1, m_end, n_end)
     _matmul_witnesses(k, tile, p)
     return k.finish(ceildiv(m, block_m) * ceildiv(n, block_n) * batch)
+
+
+def _items(
+    k: KernelBuilder, operand: str, repeat: Repeat | None, batch: Scalar
+) -> tuple[Scalar, Callable[[Scalar], Scalar]]:
+    """How many items an operand has, and which of them belongs to an item of the batch."""
+    if repeat is None:
+        return batch, lambda item: item
+    items: Scalar = k.arg(f"{operand}Items", 1) if repeat.items is None else repeat.items
+    each: Scalar = k.arg(f"{operand}Each", 1) if repeat.each is None else repeat.each
+    if items == 1:
+        return 1, lambda item: 0
+    return items, lambda item: (item if each == 1 else item // each) % items
 
 
 def _block(
@@ -320,16 +279,20 @@ def _block(
 def _matmul_witnesses(k: KernelBuilder, tile: CubeTile, p: Product) -> None:
     rows = (0, 1, 2, tile.m + 1, 3 * tile.m + 17, 6 * tile.m)
     free = {"B": p.batch, "M": p.m, "N": p.n, "K": p.k}
+    for operand, repeat in (("a", p.a_repeat), ("b", p.b_repeat)):
+        if repeat is not None:
+            free |= {f"{operand}Items": repeat.items, f"{operand}Each": repeat.each}
     names = [letter for letter, n in free.items() if n is None]
     for cores in (1, 2):
         for m in rows if names else rows[:1]:
             args = {"B": 3, "M": m, "N": 2 * tile.n + 3, "K": 2 * tile.k1 + 5}
+            args |= {"aItems": 3, "aEach": 1, "bItems": 3, "bEach": 1}
             k.witness(cores, None, **{name: min(args[name], p.hi) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """What a grouped matmul computes: ``experts`` weights of [n, k], at most ``rows_hi`` rows in all."""
+    """What a grouped matmul computes: ``experts`` weights of [n, k] (``by_k``: [k, n]), at most ``rows_hi`` rows."""
 
     experts: int
     n: int
@@ -337,23 +300,24 @@ class Grouped:
     dtype: str
     out: str
     rows_hi: int = 2**31 - 1
+    by_k: bool = False
 
 
 def grouped_matmul_kernel(
     name: str, caps: Capacities, tile: CubeTile, g: Grouped, source: Sequence[str] = ()
 ) -> Kernel:
-    """rows [S, K], sorted by expert, by the weights w [E, N, K] of their experts, into out [S, N]; counts stay on the
-    device.
+    """rows [S, K], sorted by expert, by the weights w [E, N, K] (or [E, K, N]) of their experts, into out [S, N];
+    counts stay on the device.
 
     Every core walks the experts and takes each core-count-th tile, counting on from one expert to the next.
     """
     k = KernelBuilder(name, "aic", caps, source)
     s = k.arg("S", 0, g.rows_hi)
     a = k.gm("rows", g.dtype, (s, g.k), "in")
-    b = k.gm("w", g.dtype, (g.experts, g.n, g.k), "in", "weight")
+    b = k.gm("w", g.dtype, (g.experts, *((g.k, g.n) if g.by_k else (g.n, g.k))), "in", "weight")
     counts = k.gm("counts", "i32", (g.experts,), "in", "counts")
     c = k.gm("out", g.out, (s, g.n), "out")
-    mem = _memories(k, tile, g.dtype)
+    mem = memories(k, tile, g.dtype)
     row, done = k.let("firstRow", 0), k.let("done", 0)
     with k.loop("e", 0, g.experts) as e:
         count = k.read("count", counts[e])
@@ -363,8 +327,9 @@ def grouped_matmul_kernel(
             m0, n0 = k.let("m0", t % m_tiles * tile.m), k.let("n0", t // m_tiles * tile.n)
             mm, nn = k.let("m", smin(tile.m, count - m0)), k.let("n", smin(tile.n, g.n - n0))
             at = k.let("at", row + m0)
-            x = _Tile(a[at * g.k], b[(e * g.n + n0) * g.k], c[at * g.n + n0], mm, nn, g.k, g.n, False)
-            _product(k, mem, tile, x)
+            first_b = e * (g.k * g.n) + (n0 if g.by_k else n0 * g.k)
+            x = OutputTile(a[at * g.k], b[first_b], c[at * g.n + n0], mm, nn, g.k, g.n, g.by_k)
+            emit_product(k, mem, tile, x)
         k.assign(row, row + count)
         k.assign(done, (done + tiles) % k.cores)
     for cores in (1, 2):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moec.codegen.kernels.cube import Grouped, Product, grouped_matmul_kernel, matmul_kernel
+from moec.codegen.kernels.cube import Grouped, Product, Repeat, grouped_matmul_kernel, matmul_kernel
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
 from moec.codegen.tiling import cube_tile
 from moec.diagnostics import NoKernel, Problem
@@ -13,7 +13,8 @@ from moec.ir.types import TensorType
 CUBE = ("f32", "f16", "bf16")
 
 
-def _need_cube(node: Node, *types: TensorType) -> str:
+def need_cube(node: Node, *types: TensorType) -> str:
+    """The dtype of a product's operands; NoKernel where the cube has none for them."""
     names = {t.dtype.name for t in types}
     if len(names) > 1 or not names <= set(CUBE):
         raise NoKernel(
@@ -33,31 +34,49 @@ def _product_of(dims: tuple[Dim, ...]) -> Dim:
     return total
 
 
+def _repeat(lead: tuple[Dim, ...], own: tuple[Dim, ...], node: Node) -> tuple[Repeat | None, dict[str, Dim]]:
+    """How an operand with leading dimensions ``own`` goes through a batch of ``lead``: its items, and for how many
+    items of the batch on end each is used."""
+    own = (1,) * (len(lead) - len(own)) + own
+    if own == lead:
+        return None, {}
+    there = [i for i, (d, full) in enumerate(zip(own, lead, strict=True)) if d != 1 or full == 1]
+    kept = [i for i in there if lead[i] != 1]
+    first, last = (kept[0], kept[-1]) if kept else (len(lead), len(lead) - 1)
+    if any(own[i] != lead[i] for i in range(first, last + 1)):
+        what = f"matmul that repeats {list(map(str, own))} in {list(map(str, lead))} has no kernel"
+        raise NoKernel(Problem(what, where(node), "expand the smaller operand first"))
+    items, each = _product_of(lead[first : last + 1]), _product_of(lead[last + 1 :])
+    if not kept:
+        items, each = 1, 1
+    return Repeat(_number(items), _number(each)), {"Items": items, "Each": each}
+
+
 @lowering("matmul")
 def matmul(cx: Lowering, node: Node) -> None:
     a, b = node.operand(0), node.operand(1)
-    dtype = _need_cube(node, a.type, b.type)
+    dtype = need_cube(node, a.type, b.type)
     a_dims, b_dims = a.type.dims, b.type.dims
-    by_k = not node.attrs["transpose_b"]
-    if node.attrs["transpose_a"] and a_dims[-2] != 1:
-        raise NoKernel(
-            Problem("matmul with a transposed first operand has no kernel", where(node), "transpose it first")
-        )
+    by_k, a_by_k = not node.attrs["transpose_b"], bool(node.attrs["transpose_a"] and a.type.dims[-2] != 1)
     m, depth = (a_dims[-1], a_dims[-2]) if node.attrs["transpose_a"] else (a_dims[-2], a_dims[-1])
     n = b_dims[-1] if by_k else b_dims[-2]
     batch: Dim = 1
-    if len(b_dims) == 2:
+    repeats: dict[str, Repeat | None] = {"a": None, "b": None}
+    sizes: dict[str, Dim] = {}
+    if len(b_dims) == 2 and not a_by_k:
         m = _product_of((*a_dims[:-2], m))
-    elif a_dims[:-2] == b_dims[:-2]:
-        batch = _product_of(a_dims[:-2])
     else:
-        what = f"matmul that broadcasts {list(map(str, a_dims))} with {list(map(str, b_dims))} has no kernel"
-        raise NoKernel(Problem(what, where(node), "expand the smaller operand first"))
+        lead = node.result.type.dims[:-2]
+        batch = _product_of(lead)
+        for name, own in (("a", a_dims[:-2]), ("b", b_dims[:-2])):
+            repeats[name], given = _repeat(lead, own, node)
+            sizes |= {f"{name}{what}": d for what, d in given.items()}
     tile = cube_tile(cx.size(m), cx.size(n), cx.size(depth), dtype, cx.capacities, node_name(node))
     out = device_dtype(node.result.type.dtype)
-    sizes = {"B": batch, "M": m, "N": n, "K": depth}
+    sizes |= {"B": batch, "M": m, "N": n, "K": depth}
     hi = max(cx.bounds(d)[1] for d in sizes.values())
-    product = Product(_number(m), _number(n), _number(depth), _number(batch), dtype, out, by_k, hi)
+    numbers = _number(m), _number(n), _number(depth), _number(batch)
+    product = Product(*numbers, dtype, out, by_k, hi, a_by_k, repeats["a"], repeats["b"])
     kernel = matmul_kernel(f"matmul_{dtype}", cx.capacities, tile, product)
     operands = {"a": cx.tensor(a), "b": cx.tensor(b), "c": cx.result(node)}
     cx.launch(node, kernel, operands, {k: d for k, d in sizes.items() if not isinstance(d, int)})
@@ -70,16 +89,16 @@ def grouped_matmul(cx: Lowering, node: Node) -> None:
         raise NoKernel(
             Problem("grouped_matmul with a bias has no kernel", where(node), "add the bias in the activation")
         )
-    if not node.attrs["transpose_weight"]:
-        what = "grouped_matmul by weights as they are has no kernel"
-        raise NoKernel(Problem(what, where(node), "transpose the weights and leave transpose_weight as true"))
-    dtype = _need_cube(node, rows.type, weight.type)
+    by_k = not node.attrs["transpose_weight"]
+    dtype = need_cube(node, rows.type, weight.type)
     (s, _), (experts, n, depth) = rows.type.dims, weight.type.dims
+    if by_k:
+        n, depth = depth, n
     if not (isinstance(experts, int) and isinstance(n, int) and isinstance(depth, int)):
         raise NoKernel(Problem("grouped_matmul needs weights of known size", where(node), "give the sizes as numbers"))
     per_expert = -(-cx.size(s) // max(experts, 1))
     tile = cube_tile(per_expert, n, depth, dtype, cx.capacities, node_name(node))
-    grouped = Grouped(experts, n, depth, dtype, device_dtype(node.result.type.dtype), cx.bounds(s)[1])
+    grouped = Grouped(experts, n, depth, dtype, device_dtype(node.result.type.dtype), cx.bounds(s)[1], by_k)
     kernel = grouped_matmul_kernel(f"grouped_matmul_{dtype}", cx.capacities, tile, grouped)
     operands = {
         "rows": cx.tensor(rows),

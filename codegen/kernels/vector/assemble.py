@@ -39,10 +39,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Sink:
-    """An output value and where it goes, dense."""
+    """An output value and where it goes: element (r, c) is ``tensor[offset + r * pitch + c]``; ``pitch`` None: dense."""
 
     value: Val
     tensor: GmTensor
+    offset: int = 0
+    pitch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Job:
     def is_flat(self) -> bool:
         """Whether rows mean nothing to the program."""
         dense = all(s.pitch is None and s.row_of is None for s in self.sources if s.value.form != "one")
+        dense = dense and all(s.pitch is None for s in self.sinks)
         forms = {v.form for s in self.steps for v in (s.dst, *s.srcs)} | {s.value.form for s in self.sources}
         return dense and forms <= {"full", "one"}
 

@@ -235,7 +235,8 @@ class _Walk:
         if n == len(self.phases) - 1:
             for sink in self.job.sinks:
                 if sink.value.form != "col":
-                    self.job.k.store(sink.tensor[row * self.job.cols + first], tile.place(sink.value), count)
+                    pitch = self.job.cols if sink.pitch is None else sink.pitch
+                    self.job.k.store(sink.tensor[sink.offset + row * pitch + first], tile.place(sink.value), count)
 
     def _clear(self, phase: Phase) -> None:
         whole = self._tile(1)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from moec.codegen.kernel_ir import ITEMSIZE, GmTensor, LocalRef
+from moec.codegen.kernel_ir import ITEMSIZE, LocalRef
 from moec.codegen.kernels.vector.assemble import (
     ALL_FORMS,
     COLS_ALIGN,
     SMALL_COPY,
     Frame,
     Job,
+    Sink,
     Source,
     balanced,
     bytes_per_element,
@@ -144,7 +145,7 @@ def emit_rows(job: Job, fit: Fit, scalars: Mapping[Val, Var]) -> None:
             if step.dst.form != "row":
                 here.emit(step)
         for sink in job.sinks:
-            _store(job, sink.tensor, sink.value, here.place(sink.value), fit.pitch, first, rows)
+            _store(job, sink, here.place(sink.value), fit.pitch, first, rows)
 
 
 def align8(rows: int) -> int:
@@ -223,14 +224,15 @@ def _load(job: Job, s: Source, dst: LocalRef, pitch: Scalar, first: Scalar, rows
         k.load(dst, s.tensor[s.offset + first * from_pitch], cols, rows, from_pitch, gap, pad, right)
 
 
-def _store(job: Job, tensor: GmTensor, value: Val, src: LocalRef, pitch: Scalar, first: Scalar, rows: Scalar) -> None:
-    k = job.k
-    if value.form == "col":
+def _store(job: Job, sink: Sink, src: LocalRef, pitch: Scalar, first: Scalar, rows: Scalar) -> None:
+    k, tensor = job.k, sink.tensor
+    if sink.value.form == "col":
         k.store(tensor[first], src, rows)
         return
     block = 32 // ITEMSIZE[src.dtype]
-    if isinstance(job.cols, int) and pitch == job.cols:
+    if isinstance(job.cols, int) and pitch == job.cols and sink.pitch is None:
         k.store(tensor[first * job.cols], src, rows * job.cols)
     else:
         gap = (pitch - align(job.cols, block)) // block
-        k.store(tensor[first * job.cols], src, job.cols, rows, job.cols, gap)
+        apart = job.cols if sink.pitch is None else sink.pitch
+        k.store(tensor[sink.offset + first * apart], src, job.cols, rows, apart, gap)

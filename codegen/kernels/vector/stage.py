@@ -50,6 +50,7 @@ class Stage:
         cap = -(-rows // LANES) * LANES
         self.elems = {
             "full": rows * pitch,
+            "double": 2 * rows * pitch,
             "row": pitch,
             "col": cap,
             "block": -(-rows // BLOCK) * BLOCK * BLOCK,

@@ -1,0 +1,82 @@
+"""Gradients of grouped weights: dW[e] = dy_e^T rows_e over the rows of each expert, accumulated in f32 in one go.
+
+Both operands lie by K (K being rows), so both are transposed on the way to L0. The products leave the experts without
+rows alone: a vector kernel writes their zeros, which costs nothing where there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from moec.codegen.builder import KernelBuilder
+from moec.codegen.capacities import Capacities
+from moec.codegen.kernel_ir import ITEMSIZE, Kernel
+from moec.codegen.kernels.cube import OutputTile, emit_product, memories
+from moec.codegen.scalar import ceildiv, eq, smin
+from moec.codegen.tiling import CubeTile
+
+ZEROS = 32 * 1024
+"""Bytes of zeros that are written at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedDW:
+    """``experts`` gradients of [n, k] in ``out``, from at most ``rows_hi`` rows of ``dtype``."""
+
+    experts: int
+    n: int
+    k: int
+    dtype: str
+    out: str
+    rows_hi: int = 2**31 - 1
+
+
+def grouped_dw_kernel(name: str, caps: Capacities, tile: CubeTile, g: GroupedDW, source: Sequence[str] = ()) -> Kernel:
+    """dy [S, N] and rows [S, K], sorted by expert, into out [E, N, K]; nothing is written for empty experts.
+
+    Every core walks the experts and takes each core-count-th tile, counting on from one expert to the next.
+    """
+    k = KernelBuilder(name, "aic", caps, source)
+    s = k.arg("S", 0, g.rows_hi)
+    a = k.gm("dy", g.dtype, (s, g.n), "in")
+    b = k.gm("rows", g.dtype, (s, g.k), "in")
+    counts = k.gm("counts", "i32", (g.experts,), "in", "counts")
+    c = k.gm("out", g.out, (g.experts, g.n, g.k), "inout")
+    mem = memories(k, tile, g.dtype)
+    row, done = k.let("firstRow", 0), k.let("done", 0)
+    down = -(-g.n // tile.m)
+    tiles = down * -(-g.k // tile.n)
+    with k.loop("e", 0, g.experts) as e:
+        count = k.read("count", counts[e])
+        with k.if_(count > 0):
+            with k.loop("t", (k.core + k.cores - done) % k.cores, tiles, k.cores) as t:
+                m0, n0 = k.let("m0", t % down * tile.m), k.let("n0", t // down * tile.n)
+                mm, nn = k.let("m", smin(tile.m, g.n - m0)), k.let("n", smin(tile.n, g.k - n0))
+                at = a[row * g.n + m0], b[row * g.k + n0], c[(e * g.n + m0) * g.k + n0]
+                emit_product(k, mem, tile, OutputTile(*at, mm, nn, count, g.k, True, g.n))
+            k.assign(row, row + count)
+            k.assign(done, (done + tiles) % k.cores)
+    for cores in (1, 2):
+        for first, last in ((0, 0), (1, 0), (0, 2), (tile.k0 + 1, 1), (2 * tile.k1 + 17, 3 * tile.k1)):
+            data = [first, *([0] * (g.experts - 2)), last] if g.experts > 1 else [first]
+            k.witness(cores, {"counts": data}, S=sum(data))
+    return k.finish(caps.aic)
+
+
+def empty_zero_kernel(name: str, caps: Capacities, experts: int, each: int, dtype: str) -> Kernel:
+    """Exact zeros into out [E, each] for the experts whose counts [E] are 0; the others are left alone."""
+    k = KernelBuilder(name, "aiv", caps)
+    counts = k.gm("counts", "i32", (experts,), "in", "counts")
+    out = k.gm("out", dtype, (experts, each), "inout")
+    most = min(ZEROS // ITEMSIZE[dtype], -(-each // 16) * 16)
+    zeros = k.ub("zeros", dtype, most)
+    k.fill(zeros[0], 0, most)
+    with k.loop("e", 0, experts) as e:
+        count = k.read("count", counts[e])
+        with k.if_(eq(count, 0)), k.loop("t", k.core, ceildiv(each, most), k.cores) as t:
+            k.store(out[e * each + t * most], zeros[0], smin(most, each - t * most))
+    for cores in (1, 2):
+        for last in (0, 3):
+            k.witness(cores, {"counts": [0] * (experts - 1) + [last]})
+    return k.finish(caps.aiv)

@@ -1,0 +1,30 @@
+"""Lowering of the gradients of grouped weights."""
+
+from __future__ import annotations
+
+from moec.codegen.kernels.grouped_dw import GroupedDW, empty_zero_kernel, grouped_dw_kernel
+from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
+from moec.codegen.lower.cube import need_cube
+from moec.codegen.tiling import cube_tile
+from moec.diagnostics import NoKernel, Problem
+from moec.ir.graph import Node
+
+
+@lowering("grouped_matmul_dw")
+def grouped_matmul_dw(cx: Lowering, node: Node) -> None:
+    dy, rows, counts = node.operand(0), node.operand(1), node.operand(2)
+    dtype = need_cube(node, dy.type, rows.type)
+    (s, n), k, experts = dy.type.dims, rows.type.dims[1], counts.type.dims[0]
+    if not (isinstance(experts, int) and isinstance(n, int) and isinstance(k, int)):
+        what = "grouped_matmul_dw needs weights of known size"
+        raise NoKernel(Problem(what, where(node), "give the sizes as numbers"))
+    out = device_dtype(node.result.type.dtype)
+    tile = cube_tile(n, k, -(-cx.size(s) // max(experts, 1)), dtype, cx.capacities, node_name(node))
+    kernel = grouped_dw_kernel(
+        f"grouped_matmul_dw_{dtype}", cx.capacities, tile, GroupedDW(experts, n, k, dtype, out, cx.bounds(s)[1])
+    )
+    result = cx.result(node)
+    zero = empty_zero_kernel("zero_empty_experts", cx.capacities, experts, n * k, out)
+    cx.launch(node, zero, {"counts": cx.tensor(counts), "out": result}, {})
+    operands = {"dy": cx.tensor(dy), "rows": cx.tensor(rows), "counts": cx.tensor(counts), "out": result}
+    cx.launch(node, kernel, operands, {"S": s})
