@@ -29,4 +29,6 @@ def unpermute_grad(cx: Lowering, node: Node) -> None:
         operands["weights"] = cx.tensor(weights)
     if rows is not None:
         operands |= {"rows": cx.tensor(rows), "dweights": cx.result(node, 1)}
+    else:
+        cx.alias(node.results[1], node.results[0])  # no columns: any buffer holds it
     cx.launch(node, kernel, operands, {"tokens": tokens, "slots": node.results[0].type.dims[0]})

@@ -39,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Sink:
-    """An output value and where it goes: element (r, c) is ``tensor[offset + r * pitch + c]``; ``pitch`` None: dense."""
+    """An output value and its place: element (r, c) is ``tensor[offset + r * pitch + c]``; ``pitch`` None: dense."""
 
     value: Val
     tensor: GmTensor
