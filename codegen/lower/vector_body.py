@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from moec.codegen.kernels.vector import functions as fn
+from moec.codegen.kernels.vector import trigonometry
 from moec.codegen.kernels.vector.values import Number, Val, Values
 from moec.codegen.lower.base import where
 from moec.diagnostics import NoKernel, Problem
@@ -44,6 +45,8 @@ UNARY: dict[str, Callable[[Values, Val], Val]] = {
     "relu": fn.relu,
     "softplus": fn.softplus,
     "sign": fn.sign,
+    "sin": trigonometry.sin,
+    "cos": trigonometry.cos,
 }
 
 

@@ -57,7 +57,8 @@ def emit_gather(k: KernelBuilder, x: GmTensor, indices: GmTensor, y: GmTensor, n
     block, room = 32 // size, TILE_BYTES // size
     run = min(n.inner, room) if isinstance(n.inner, int) else k.let("run", smax(1, smin(n.inner, room)))
     pitch = align(run, block)
-    held, ids = k.ub("held", x.dtype, room, 2), k.ub("ids", indices.dtype, TUPLES * n.depth, 2)
+    most_held = min(room, TUPLES * -(-n.inner // block) * block) if isinstance(n.inner, int) else room
+    held, ids = k.ub("held", x.dtype, most_held, 2), k.ub("ids", indices.dtype, TUPLES * n.depth, 2)
     share = ceildiv(binary("*", n.outer, n.count), k.cores)
     most = smax(1, smin(TUPLES, room // pitch))
     per = k.let("rows_a_tile", smax(1, smin(n.count, balanced(share, most, 8))))
@@ -90,7 +91,8 @@ def emit_scatter(
     room = TILE_BYTES // (2 if add else 1) // size
     held = k.ub("held", x.dtype, room, 2)
     ids = k.ub("ids", indices.dtype, TUPLES * n.depth, 2)
-    sums = _Sums(k, x.dtype, room) if add else None
+    longest = min(n.inner, room) if isinstance(n.inner, int) else room
+    sums = _Sums(k, x.dtype, longest) if add else None
     run = min(n.inner, room) if isinstance(n.inner, int) else k.let("run", smax(1, smin(n.inner, room)))
     per = k.let("own", ceildiv(rows, k.cores))
     low = k.let("low", smin(rows, k.core * per))
@@ -115,7 +117,8 @@ def emit_scatter(
                 if sums is not None:
                     k.load(sums.now[0], to, cols)
                     sums.add(held[ping], cols)
-                k.emit(Barrier("MTE3"))  # rows of y are written over
+                else:
+                    k.emit(Barrier("MTE3"))  # rows of y are written over
                 k.store(to, held[ping], cols)
     return smax(1, ceildiv(binary("*", rows, n.inner), TILE_BYTES // 2 // size))
 

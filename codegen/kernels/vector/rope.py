@@ -47,6 +47,18 @@ class Rope:
         return -(-self.pairs // UNIT) * UNIT
 
 
+@dataclass(frozen=True)
+class _Table:
+    """cos or sin and where it lies: ``both`` halves, the second ``half`` elements on; ``stride`` 0: one row for all."""
+
+    tensor: GmTensor
+    both: bool
+    stride: Scalar
+    half: int
+    raw: Buffer
+    wide: Buffer | None
+
+
 class RopeBody:
     """``leads`` are x's dimensions but the last, outermost first; the last of them is the rows of a tile."""
 
@@ -61,25 +73,33 @@ class RopeBody:
         leads: Sequence[Lead],
     ):
         self.k, self.r, self.x, self.y, self.leads = k, rope, x, y, leads
-        self.tables = {"cos": (cos, rope.cos_both), "sin": (sin, rope.sin_both)}
         self.most = self._fit()
         self.apart_in = rope.layout in ("interleaved", "interleaved_to_half")
         self.apart_out = rope.layout in ("interleaved", "half_to_interleaved")
         n = self.most * rope.pitch
         self.raw = k.ub("x_in", rope.dtype, 2 * n, 2)
-        self.raw_tables = {
-            "cos": k.ub("cos_in", rope.cos_dtype, 2 * n, 2),
-            "sin": k.ub("sin_in", rope.sin_dtype, 2 * n, 2),
-        }
         self.out = k.ub("y_out", rope.dtype, 2 * n, 2)
-        self.pair, self.turned = k.ub("pair", "f32", 2 * n), k.ub("turned", "f32", 2 * n)
-        self.angle = {"cos": k.ub("cos32", "f32", 2 * n), "sin": k.ub("sin32", "f32", 2 * n)}
-        self.wide = k.ub("wide", "f32", 2 * n)
+        narrow = rope.dtype != "f32"
+        self.turned = k.ub("turned", "f32", 2 * n)
+        self.pair = k.ub("pair", "f32", 2 * n) if narrow or self.apart_in or self.apart_out else self.turned
+        self.wide = k.ub("wide", "f32", 2 * n if narrow and (self.apart_in or self.apart_out) else n)
+        self.tables = {
+            "cos": self._table("cos", cos, rope.cos_both, leads[-1].cos),
+            "sin": self._table("sin", sin, rope.sin_both, leads[-1].sin),
+        }
         self.half = n
         self.rest: Buffer | None = None
         if rope.width > 2 * rope.pairs:
             block = 32 // ITEMSIZE[rope.dtype]
             self.rest = k.ub("rest", rope.dtype, self.most * (-(-(rope.width - 2 * rope.pairs) // block) * block), 2)
+
+    def _table(self, name: str, tensor: GmTensor, both: bool, stride: Scalar) -> _Table:
+        half = self.r.pitch * (1 if stride == 0 else self.most)
+        elems = 2 * half if both else half
+        raw = self.k.ub(f"{name}_in", tensor.dtype, elems, 2)
+        return _Table(
+            tensor, both, stride, half, raw, None if tensor.dtype == "f32" else self.k.ub(f"{name}32", "f32", elems)
+        )
 
     def _fit(self) -> int:
         """Rows of a tile."""
@@ -121,7 +141,7 @@ class RopeBody:
     def _prepare(self) -> None:
         """Blocks that no copy brings must still be numbers; and where each column of an interleaved row comes from."""
         k, n = self.k, self.half
-        for b in (self.raw, *self.raw_tables.values()):
+        for b in (self.raw, *(t.raw for t in self.tables.values())):
             for slot in range(b.slots):
                 k.fill(b[slot], 0.0, b.elems)
         if not self.apart_out:
@@ -145,16 +165,14 @@ class RopeBody:
         self._fetch(self.raw[ping], self.x, binary("*", at, r.width), n, r.width, self.apart_in)
         a, b = self._halves(self.pair, self.raw[ping], count, self.apart_in)
         angles = {}
-        for name, stride in (("cos", self.leads[-1].cos), ("sin", self.leads[-1].sin)):
-            tensor, both = self.tables[name]
-            width = 2 * r.pairs if both else r.pairs
-            rows: Scalar = 1 if stride == 0 else n
-            held = self.raw_tables[name][ping]
+        for name, t in self.tables.items():
+            width = 2 * r.pairs if t.both else r.pairs
+            rows: Scalar = 1 if t.stride == 0 else n
             offset = binary("*", where[name], width)
-            self._rows(held, tensor, offset, rows, width)
-            if both:
-                self._rows(held[self.half], tensor, binary("+", offset, r.pairs), rows, width)
-            angles[name] = self._angle(name, held, binary("*", rows, r.pitch), both, stride == 0)
+            self._rows(t.raw[ping], t.tensor, offset, rows, width)
+            if t.both:
+                self._rows(t.raw[ping][t.half], t.tensor, binary("+", offset, r.pairs), rows, width)
+            angles[name] = self._angle(t, t.raw[ping], binary("*", rows, r.pitch))
         first, second, wide = self.turned[0], self.turned[0][self.half], self.wide[0]
         (cos_a, cos_b), (sin_a, sin_b) = angles["cos"], angles["sin"]
         self._by(first, a, cos_a, n, count)
@@ -219,17 +237,16 @@ class RopeBody:
             )
         return a, b
 
-    def _angle(
-        self, name: str, raw: LocalRef, count: Scalar, both: bool, once: bool
-    ) -> tuple[tuple[LocalRef, bool], tuple[LocalRef, bool]]:
+    def _angle(self, t: _Table, held: LocalRef, count: Scalar) -> tuple[tuple[LocalRef, bool], tuple[LocalRef, bool]]:
         """The table for a and for b in f32, each with whether one row of it serves all."""
-        held = raw
-        if raw.dtype != "f32":
-            held = self.angle[name][0]
+        raw = held
+        if t.wide is not None:
+            held = t.wide[0]
             self.k.cast(held, raw, count)
-            if both:
-                self.k.cast(held[self.half], raw[self.half], count)
-        return (held, once), (held[self.half] if both else held, once)
+            if t.both:
+                self.k.cast(held[t.half], raw[t.half], count)
+        once = t.stride == 0
+        return (held, once), (held[t.half] if t.both else held, once)
 
     def _by(self, to: LocalRef, x: LocalRef, table: tuple[LocalRef, bool], n: Scalar, count: Scalar) -> None:
         """to = x * table."""
@@ -258,7 +275,7 @@ class RopeBody:
         out, to = self.out[ping], binary("*", at, r.width)
         block = 32 // ITEMSIZE[r.dtype]
         if not self.apart_out:
-            for i in range(2):
+            for i in (1, 0):
                 half = out[i * self.half]
                 if r.dtype == "f32":
                     k.v("Muls", half, self.turned[0][i * self.half], scalar=1.0, count=count)
