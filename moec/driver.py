@@ -20,9 +20,10 @@ from moec.ir.data import TensorData
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
 from moec.passes.base import Context, Pass, PassManager, Result, default_passes, parse_passes, train_passes
-from moec.report.summary import op_counts, pass_entry, summary
+from moec.report.summary import op_counts, pass_entry, saved_entry, summary
 from moec.sizes import check_sizes, complete_sizes, symbol_bounds
 from moec.target import Schedule, Target
+from moec.timeline.balance import balanced_sizes
 from moec.timeline.idle import HostTime
 from moec.timeline.report import host_entry
 from moec.witness import Witness
@@ -133,7 +134,7 @@ def compile(
             schedule,
             reasons,
             made.witness.checks if made.witness is not None else (),
-            saved_values(module),
+            saved_entry(saved_values(module), balanced_sizes(module, sizes)),
             host_entry(timed, as_written) if timed is not None else None,
             made.memory,
         )
@@ -269,7 +270,7 @@ def _with_reproducer(failure: CheckFailed, run: _Run, each: Pass, witness: Witne
         return failure
     before = Snapshot(run.texts[-1][1], run.tensors)
     path = run.final.with_name(run.final.name + SUFFIX)
-    write(Failure(before, each.spec, None, tuple(witness.cases), str(failure)), path)
+    write(Failure(before, each.spec, None, tuple(witness.cases), witness.weights, str(failure)), path)
     again = Problem("what failed is kept in one file", todo=f"replay it with: moec repro {path}")
     return CheckFailed([*failure.problems, again])
 

@@ -16,8 +16,9 @@
 - ``launches``: number of kernel launches. ``total``: ``cycles``, ``us``, ``low_us``, ``high_us``, ``floor_us``,
   ``bytes``, ``flops`` of all kernels.
 - ``host``: where the device waits for the host, before and after; see ``moec/timeline/report.py``.
-- ``saved``: what forward keeps for backward in a training graph: ``count``, ``bytes`` at the sizes used (null where
-  data decides a size), and each value's ``name``, ``type``, ``times`` and ``bytes``; null where it is none.
+- ``saved``: what forward keeps for backward in a training graph: ``count``, ``bytes`` at the sizes used, those that
+  data decides being of a balanced load, and each value's ``name``, ``type``, ``times`` and ``bytes``; null where it is
+  none.
 - ``memory``: with ``--budget``: ``budget_bytes``, ``peak_bytes`` of the card and where, ``fixed_bytes`` by use,
   ``saved_bytes`` (activations that stay on the card) and ``saved_percent`` (how much fewer than unplanned),
   ``host_bytes``, ``period_us`` of a forward and a backward, ``added_time_percent``, ``bound_gap_percent`` (how far
@@ -112,8 +113,10 @@ def _finite(value: float) -> float | str:
     return value if math.isfinite(value) else "inf"
 
 
-def saved_entry(saved: Sequence[Saved], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The saved activations of a training graph."""
+def saved_entry(saved: Sequence[Saved], sizes: Mapping[str, int]) -> dict[str, Any] | None:
+    """The saved activations of a training graph at ``sizes``; None where there are none."""
+    if not saved:
+        return None
     each = [s.bytes(sizes) for s in saved]
     known = [n for n in each if n is not None]
     return {
@@ -139,7 +142,7 @@ def summary(
     schedule: Schedule | None,
     not_lowered: Sequence[str],
     checks: Sequence[Check],
-    saved: Sequence[Saved] = (),
+    saved: Mapping[str, Any] | None = None,
     host: Mapping[str, Any] | None = None,
     memory: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -162,7 +165,7 @@ def summary(
         "kernels": [kernel_entry(k) for k in kernels],
         "launches": len(kernels),
         "total": totals(schedule) if schedule is not None else None,
-        "saved": saved_entry(saved, sizes) if saved else None,
+        "saved": dict(saved) if saved is not None else None,
         "host": dict(host) if host is not None else None,
         "memory": dict(memory) if memory is not None else None,
         "checks": [check_entry(c) for c in checks],
