@@ -17,7 +17,8 @@ from moec.ir.symbol import Bounds, Dim, evaluate
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A device buffer. ``kind``: input, weight or temp. ``source`` is the name it has outside (file, npz key)."""
+    """A device buffer (``kind`` input, weight or temp) or one of host memory (``host``). ``source`` is the name it has
+    outside (file, npz key)."""
 
     name: str
     dtype: str
@@ -68,7 +69,16 @@ class Memset:
     tensor: str
 
 
-Step = Launch | Memset
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copies all of ``source`` to ``target``; one of the two may lie on the host."""
+
+    target: str
+    source: str
+    nodes: tuple[str, ...] = ()
+
+
+Step = Launch | Memset | Copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,10 @@ class Program:
         out: dict[str, tuple[int, int]] = {}
         temps = {t.name for t in self.of_kind("temp")}
         for i, step in enumerate(self.steps):
-            used = [step.tensor] if isinstance(step, Memset) else [t for _, t in step.operands]
+            if isinstance(step, Launch):
+                used = [t for _, t in step.operands]
+            else:
+                used = [step.tensor] if isinstance(step, Memset) else [step.target, step.source]
             for name in used:
                 if name in temps:
                     out[name] = (out.get(name, (i, i))[0], i)

@@ -6,6 +6,7 @@ tensor x f32 [T, 64] input "x"
 output "y" = h [T, 8]
 launch matmul_f32(a=x, b=w, c=h) {M = T} ["matmul (layer.moe:3)"]
 memset counts
+copy parked = x ["swap_out (layer.moe:3)"]
 kernel matmul_f32 ...
 """
 
@@ -15,7 +16,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from moec.codegen.program import Launch, Memset, Output, Program, Step, Tensor
+from moec.codegen.program import Copy, Launch, Memset, Output, Program, Step, Tensor
 from moec.codegen.text import print_kernel
 from moec.codegen.text_parse import parse_kernel
 from moec.diagnostics import Refusal, Where
@@ -35,6 +36,9 @@ def print_program(p: Program) -> str:
     for s in p.steps:
         if isinstance(s, Memset):
             out.append(f"memset {s.tensor}")
+            continue
+        if isinstance(s, Copy):
+            out.append(f"copy {s.target} = {s.source} {json.dumps(list(s.nodes))}")
             continue
         operands = ", ".join(f"{name}={tensor}" for name, tensor in s.operands)
         args = "; ".join(f"{name} = {dim}" for name, dim in s.args)
@@ -67,10 +71,11 @@ def _pairs(text: str, separator: str) -> Iterator[tuple[str, str]]:
 _LINES = {
     "program": re.compile(r"(\S+) aic=(\d+) aiv=(\d+)"),
     "symbol": re.compile(r"(\S+) (-?\d+)\.\.(-?\d+)"),
-    "tensor": re.compile(r"(\w+) (\w+) \[(.*)\] (input|weight|temp) (\".*\")"),
+    "tensor": re.compile(r"(\w+) (\w+) \[(.*)\] (input|weight|temp|host) (\".*\")"),
     "output": re.compile(r"(\".*\") = (\w+) \[(.*)\]"),
     "launch": re.compile(r"(\w+)\((.*?)\) \{(.*)\} (\[.*\])"),
     "memset": re.compile(r"(\w+)"),
+    "copy": re.compile(r"(\w+) = (\w+) (\[.*\])"),
 }
 
 
@@ -97,6 +102,8 @@ def parse_program(text: str, file: str = "") -> Program:
             outputs.append(Output(json.loads(m[1]), m[2], _dims(m[3])))
         elif word == "memset":
             steps.append(Memset(m[1]))
+        elif word == "copy":
+            steps.append(Copy(m[1], m[2], tuple(json.loads(m[3]))))
         else:
             args = tuple((n, parse_dim(d)) for n, d in _pairs(m[3], ";"))
             steps.append(Launch(m[1], tuple(_pairs(m[2], ",")), args, tuple(json.loads(m[4]))))

@@ -16,7 +16,7 @@ from moec.codegen.dims import scalar_of
 from moec.codegen.emit import Source, emit_kernel
 from moec.codegen.kernel_ir import Kernel
 from moec.codegen.lower.base import identifier
-from moec.codegen.program import Launch, Memset, Program, Tensor
+from moec.codegen.program import Copy, Memset, Program, Step, Tensor
 from moec.ir.stream import write_elements
 from moec.ir.symbol import Dim, substitute, sym
 
@@ -186,16 +186,26 @@ def _tensor(t: Tensor, host: _Host, offsets: Mapping[str, int]) -> dict[str, obj
         "file": file,
         "offset": offsets.get(t.name, 0),
         "whole": "false" if held else "true",
+        "host": t.kind == "host",
     }
 
 
-def _step(program: Program, step: Launch | Memset, host: _Host) -> dict[str, object]:
+def _step(program: Program, step: Step, host: _Host) -> dict[str, object]:
     if isinstance(step, Memset):
-        return {"memset": f"dev_{step.tensor}", "comment": f"zero {step.tensor}"}
+        return {"kind": "memset", "target": f"dev_{step.tensor}", "comment": f"zero {step.tensor}"}
+    if isinstance(step, Copy):
+        ends = ("HOST" if program.tensor(t).kind == "host" else "DEVICE" for t in (step.source, step.target))
+        return {
+            "kind": "copy",
+            "comment": "; ".join(step.nodes).replace("\n", " "),
+            "target": f"dev_{step.target}",
+            "source": f"dev_{step.source}",
+            "direction": "ACL_MEMCPY_" + "_TO_".join(ends),
+        }
     kernel = program.kernel(step.kernel)
     given = dict(step.args)
     return {
-        "memset": "",
+        "kind": "launch",
         "comment": "; ".join(step.nodes).replace("\n", " "),
         "kernel": step.kernel,
         "args": [{"name": a.name, "value": host.dim(given[a.name])} for a in kernel.args],

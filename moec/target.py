@@ -33,10 +33,9 @@ class KernelTime:
     """How a modelled device runs one kernel once.
 
     ``cycles`` are those of the slowest core; ``us`` adds the launch. ``busy`` is each pipe's share of ``cycles`` on
-    that core. ``bound``
-    names what limits the kernel: a pipe, ``HBM``, ``L2`` or ``launch``. ``floor_us`` is max(flops / peak, bytes /
-    bandwidth), which no kernel
-    may beat; ``bytes`` is device memory traffic. ``nodes`` are the layer IR nodes that it came from.
+    that core. ``bound`` names what limits the kernel: a pipe, ``HBM``, ``L2``, ``launch`` or ``host`` (a copy to or
+    from it). ``floor_us`` is max(flops / peak, bytes / bandwidth), which no kernel may beat; ``bytes`` is device
+    memory traffic. ``nodes`` are the layer IR nodes that it came from.
     """
 
     kernel: str

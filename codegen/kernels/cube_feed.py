@@ -78,24 +78,36 @@ def feed_a_by_k(
 ) -> None:
     """L1 to L0A from K band ``first``, transposing 16 x 16 squares, row band by row band.
 
-    An f32 square makes two columns of K; where the last one is beyond ``depth``, the next row band overwrites it.
+    An f32 square makes two columns of K. Where the last one lies beyond ``depth``, it goes behind the row bands: an odd
+    number of columns leaves room for one a band there.
     """
-    with k.loop("mBand", 0, m16 // 16) as band:
-        if c0 == 16:
-            columns = ceildiv(depth, 16)
+    bands = m16 // 16
+    if c0 == 16:
+        columns = k.let("squares", ceildiv(depth, 16))
+        with k.loop("mBand", 0, bands) as band:
             source = a1[(band * ceildiv(width, 16) + first) * 256]
             fractals(k, a0[band * columns * 256], source, columns, transpose=True)
-        else:
-            k.op(
-                "LoadDataWithTranspose",
-                a0[band * ceildiv(depth, 8) * 128],
-                a1[first * (16 * m16) + band * 256],
-                startIndex=0,
-                repeatTimes=ceildiv(depth, 16),
-                srcStride=m16 // 16,
-                dstGap=1,
-                dstFracGap=0,
-            )
+        return
+
+    def squares(to: Scalar, band: Scalar, at: Scalar, count: Scalar, gap: Scalar) -> None:
+        k.op(
+            "LoadDataWithTranspose",
+            a0[to * 128],
+            a1[(first + at) * (16 * m16) + band * 256],
+            startIndex=0,
+            repeatTimes=count,
+            srcStride=bands,
+            dstGap=1,
+            dstFracGap=gap,
+        )
+
+    columns = k.let("columns", ceildiv(depth, 8))
+    pairs = columns // 2
+    with k.loop("mBand", 0, bands) as band:
+        with k.if_(pairs > 0):
+            squares(band * columns, band, 0, pairs, 0)
+        with k.if_(columns % 2 > 0):
+            squares(band * columns + columns - 1, band, pairs, 1, (bands - band - 1) * columns + band)
 
 
 def feed_b_by_k(

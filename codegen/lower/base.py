@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
-from moec.codegen.program import Launch, Memset, Output, Program, Step, Tensor
+from moec.codegen.program import Copy, Launch, Memset, Output, Program, Step, Tensor
 from moec.diagnostics import NoKernel, Problem, Refusal, Where
 from moec.ir.data import TensorData
 from moec.ir.graph import Graph, Module, Node, Value
@@ -175,6 +175,17 @@ class Lowering:
     def memset(self, tensor: str) -> None:
         """Zeroes ``tensor`` before the following launches."""
         self.steps.append(Memset(tensor))
+
+    def parked(self, node: Node) -> str:
+        """A buffer of host memory for the result of ``node``."""
+        value = node.result
+        name = value.name or f"{node.op}_host"
+        self._storage[value] = self._new(name, device_dtype(value.type.dtype), value.type.dims, "host")
+        return self._storage[value]
+
+    def copy(self, node: Node, target: str, source: str) -> None:
+        """Copies one buffer to another of its size."""
+        self.steps.append(Copy(target, source, (node_name(node),)))
 
     # -- the walk
 

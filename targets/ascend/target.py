@@ -10,7 +10,7 @@ from typing import Any
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE
 from moec.codegen.lower import lower_module
-from moec.codegen.program import Launch, Memset, Program, launch_args
+from moec.codegen.program import Copy, Launch, Memset, Program, launch_args
 from moec.codegen.project import write_project
 from moec.diagnostics import NoKernel, Refusal, Where
 from moec.ir.graph import Graph, Module
@@ -29,6 +29,9 @@ from moec.targets.ascend.opmodel.host import host_us
 from moec.targets.ascend.opmodel.links import collective_us
 
 TEMPLATES = Path(__file__).parent / "templates"
+HOST_RATE = 25e9
+"""Bytes a second between card and host, each way: what plan-memory takes where it is told nothing (inferred: no
+measurement of the copy engine is published)."""
 
 
 class AscendTarget:
@@ -102,6 +105,9 @@ class AscendTarget:
             if isinstance(step, Memset):
                 times.append(self._memset(program, step, sizes))
                 continue
+            if isinstance(step, Copy):
+                times.append(self._copy(program, step, sizes))
+                continue
             kernel = program.kernel(step.kernel)
             args = _args(step, program, sizes)
             key = (step.kernel, tuple(args.items()))
@@ -120,6 +126,20 @@ class AscendTarget:
         return KernelTime(
             f"memset_{step.tensor}", "dma", 1, cycles, launch + work, launch, size / m["memory.hbm_peak"] * 1e6,
             "HBM" if work > launch else "launch", 0, size, model=MODEL_VERSION,
+        )  # fmt: skip
+
+
+    def _copy(self, program: Program, step: Copy, sizes: Sizes) -> KernelTime:
+        """A copy at the rate of its slower end, launched like a kernel of one vector core (inferred: not measured)."""
+        m = self.machine
+        size = evaluate(program.tensor(step.source).bytes, sizes)
+        far = "host" in (program.tensor(step.source).kind, program.tensor(step.target).kind)
+        cycles = -int(-size * m.hz // (HOST_RATE if far else m["memory.hbm_rate"] / 2))
+        work, launch = m.us(cycles), m["launch.aiv_base"] + m["launch.aiv_per_core"]
+        return KernelTime(
+            f"copy_{step.target}", "dma", 1, cycles, launch + work, launch,
+            size / (HOST_RATE if far else m["memory.hbm_peak"] / 2) * 1e6,
+            "launch" if work <= launch else "host" if far else "HBM", 0, size, nodes=step.nodes, model=MODEL_VERSION,
         )  # fmt: skip
 
 

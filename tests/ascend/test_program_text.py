@@ -9,7 +9,7 @@ import pytest
 import moec
 from moec.codegen.capacities import Capacities
 from moec.codegen.lower import lower_module
-from moec.codegen.program import Launch, Memset, Output, Program, Tensor
+from moec.codegen.program import Copy, Launch, Memset, Output, Program, Tensor
 from moec.codegen.program_text import parse_program, print_program
 from moec.diagnostics import Refusal
 from moec.ir.symbol import ceildiv, sym
@@ -34,6 +34,7 @@ def test_every_kind_of_line() -> None:
         (Output("y = (1)", "b", (t,)),),
         (
             Memset("b"),
+            Copy("b", "parked", ("swap_in (x:1)",)),
             Launch("k", (("x", "a"), ("y", "b")), (("n", ceildiv(t, 3) * 2), ("m", t)), ("one; two", "three")),
         ),
         {"aic": 1, "aiv": 2},

@@ -1,0 +1,77 @@
+"""A block's training graph as kernels: static checks, and runs of forward and backward against the reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ascend_run import Project, built
+
+import moec
+from moec.codegen.capacities import Capacities
+from moec.codegen.hazards import check
+from moec.codegen.limits import check_limits
+from moec.codegen.lower import lower_module
+from moec.codegen.program import Program
+from moec.codegen.program_text import parse_program, print_program
+from moec.codegen.races import check_races
+from moec.eval import run
+from moec.ir.graph import Module
+
+LAYER = Path(__file__).resolve().parents[2] / "examples" / "tiny_moe.moe"
+PLANS = {
+    "all saved": "",
+    "recomputed": "recompute{what=act+permute}",
+    "parked": "swap{what=permute+act}",
+}
+"""What becomes of the saved activations."""
+
+
+def lowered(plan: str) -> tuple[Module, Program]:
+    module = moec.compile(LAYER, train="", memory=PLANS[plan], print=lambda text: None).module
+    return module, lower_module(module, Capacities(aic=2, aiv=3), {})
+
+
+def inputs_of(module: Module, tokens: int) -> dict[str, np.ndarray]:
+    """Every input and weight."""
+    rng = np.random.default_rng(tokens)
+    given = {}
+    for value in module.main.inputs:
+        shape = [d if isinstance(d, int) else tokens for d in value.type.dims]
+        given[str(value.name)] = rng.standard_normal(shape).astype(np.float32)
+    for node in module.main:
+        if node.op == "weight":
+            given[node.attrs["name"]] = (rng.standard_normal(node.attrs["shape"]) * 0.2).astype(np.float32)
+    return given
+
+
+def agrees(module: Module, project: Project, tokens: int, order: str) -> None:
+    """Every output and gradient within four times the error that f32 arithmetic in the reference has."""
+    given = inputs_of(module, tokens)
+    names = {str(v.name) for v in module.main.inputs}
+    inputs = {n: a for n, a in given.items() if n in names}
+    weights = {n: a for n, a in given.items() if n not in names}
+    got = project.outputs(given, {"T": tokens}, MOEC_CPU_ORDER=order, MOEC_CPU_STRICT="1", MOEC_POISON="1")
+    exact, reference = run(module, inputs, weights, fp64=True), run(module, inputs, weights)
+    assert set(got) == set(exact) and len(exact) == 8
+    for name, want in exact.items():
+        allowed = 4 * np.abs(reference[name] - want).max() + 1e-6 * np.abs(want).max()
+        np.testing.assert_allclose(got[name], want, rtol=0, atol=allowed, err_msg=f"{name} of {tokens} tokens")
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_forward_and_backward_run_as_the_reference_says(plan: str, tmp_path: Path) -> None:
+    module, program = lowered(plan)
+    assert parse_program(print_program(program)) == program
+    project = built(program, tmp_path)
+    runs = [(1, "forward"), (5, "reverse"), (64, "random:3")] if plan == "all saved" else [(5, "forward")]
+    for tokens, order in runs:
+        agrees(module, project, tokens, order)
+
+
+def test_every_kernel_passes_the_static_checks() -> None:
+    _, program = lowered("all saved")
+    for kernel in program.kernels:
+        assert [*check(kernel), *check_races(kernel)] == [], kernel.name
+        assert check_limits(kernel) == [], kernel.name
