@@ -8,9 +8,10 @@ from moec.ir.graph import Graph, Module, Node, Value
 from moec.ir.symbol import evaluate
 from moec.ops.registry import opdef
 from moec.passes.base import Context, Pass, Result, register_pass
-from moec.passes.saved import KINDS, MOVES, Joint, kind_of, select
+from moec.passes.saved import EXCHANGES, KINDS, MOVES, Joint, kind_of, select
 from moec.passes.second_runs import SecondRuns
 from moec.sizes import complete_sizes
+from moec.timeline.balance import balanced_sizes
 
 ROUTING = "a choice of experts is never made again: a near-tie could fall the other way"
 
@@ -19,9 +20,11 @@ ROUTING = "a choice of experts is never made again: a near-tie could fall the ot
 class Recompute(Pass):
     """Compute saved values again right before backward reads them, and keep them no longer.
 
-    ``what`` joins with "+" kinds of saves (act, norm, mla_up, permute), names of saves, or all. What the second run
-    reads is itself saved already, computed again too, or saved instead; where that would keep no fewer bytes, nothing
-    is done. Choices of experts, counts and permutations are refused. Of a training graph; calls are to be inlined.
+    ``what`` joins with "+" kinds of saves (act, norm, mla_up, permute, dispatch, gathered), names of saves, or all.
+    What the second run reads is itself saved already, computed again too, or saved instead; where that would keep no
+    fewer bytes, nothing is done. Choices of experts, counts and permutations are refused. Collectives run again only
+    for dispatch (the exchange that brings rows to their experts, with the lists of the first time) and gathered. Of a
+    training graph; calls are to be inlined.
     """
 
     name = "recompute"
@@ -31,16 +34,18 @@ class Recompute(Pass):
         result = Result()
         joint = Joint(module.main)
         wanted = [w.strip() for w in self.what.split("+") if w.strip()]
-        allowed = [n for n in select(joint, wanted) if not _refuse(n, result, module.main)]
-        sizes = complete_sizes(module, dict(context.tune))
         kinds = frozenset(KINDS.keys() & set(wanted))
+        if "dispatch" in kinds:
+            kinds |= {"permute"}
+        allowed = [n for n in select(joint, wanted) if not _refuse(n, kinds, result, module.main)]
+        sizes = balanced_sizes(module, complete_sizes(module, dict(context.tune)))
         dropped: set[Value] = set()
         runs = SecondRuns(joint, self.name, lambda v: v in dropped or is_cheap(v, kinds), result)
         runs.replace(_Balance(runs, kinds, sizes, dropped).worthwhile(allowed))
         return result
 
 
-def _refuse(save: Node, result: Result, graph: Graph) -> bool:
+def _refuse(save: Node, kinds: frozenset[str], result: Result, graph: Graph) -> bool:
     kind = kind_of(save.operand(0))
     producer = save.operand(0).producer
     reason = ""
@@ -48,16 +53,24 @@ def _refuse(save: Node, result: Result, graph: Graph) -> bool:
         reason = ROUTING
     elif producer is None:
         reason = "it is given, not computed"
-    elif opdef(producer.op).traits & {"effect", "collective", "call"}:
+    elif opdef(producer.op).traits & {"effect", "collective", "call"} and not _exchanged_again(producer, kind, kinds):
         reason = f"{producer.op} may not run a second time"
+        reason += f" unless '{kind}' is named" if producer.op in EXCHANGES.get(kind, ()) else ""
     if reason:
         result.miss("recompute", f"{save.attrs['name']}: {reason}", [save], graph)
     return bool(reason)
 
 
+def _exchanged_again(node: Node, kind: str, kinds: frozenset[str]) -> bool:
+    """Whether a collective that makes a value of ``kind`` may run again where a user named ``kinds``."""
+    return kind in kinds and node.op in EXCHANGES.get(kind, ())
+
+
 def is_cheap(value: Value, kinds: frozenset[str]) -> bool:
     """Whether a value is computed again, too, rather than saved, where the second run of another reads it."""
     node = value.producer
+    if node is not None and _exchanged_again(node, kind_of(value), kinds):
+        return True
     if node is None or opdef(node.op).traits & {"effect", "collective", "call", "index"}:
         return False
     if node.op in MOVES or opdef(node.op).cost == "view" or "elementwise" in opdef(node.op).traits:

@@ -16,8 +16,16 @@ KINDS = {
     "norm": "norms",
     "mla_up": "what latents are projected up to: queries, keys and values of latent attention",
     "permute": "rows sorted by expert",
+    "dispatch": "rows that came to this rank's experts from other ranks; they are exchanged again",
+    "gathered": "what ranks gathered of one another along the sequence; it is gathered again",
 }
 """What `--recompute` and `--swap` name, besides single saves by their names, and `all`."""
+
+EXCHANGES = {"dispatch": ("all_to_all_v", "all_to_all"), "gathered": ("all_gather",)}
+"""Collectives that second runs of a kind may hold. A joint graph has no branch on ranks, and every rank is rewritten
+the same way, so all of a group come to the second run in the same order as to the first. It costs bandwidth: only where
+a user names the kind, never for `all`.
+"""
 
 MOVES = ("reshape", "transpose", "slice", "concat", "expand", "pad", "cast", "rope", "after")
 """Ops that bring elements elsewhere, or turn or round them: looked through to tell what a value is."""
@@ -88,15 +96,37 @@ def kind_of(value: Value) -> str:
         return "act"
     if node.op == "matmul" and _from_latent(node):
         return "mla_up"
+    if node.op == "all_gather":
+        return "gathered"
+    if node.op == "gather" or node.op in EXCHANGES["dispatch"]:
+        return _rows_kind(node)
     return node.op
 
 
+def _rows_kind(node: Node) -> str:
+    """What moved rows are: where they were sorted by expert before, ``dispatch`` if they went from rank to rank since,
+    else ``permute``; otherwise the op's name.
+    """
+    exchanged, op = False, node.op
+    while node.op == "gather" or node.op in MOVES or node.op in EXCHANGES["dispatch"]:
+        exchanged = exchanged or node.op in EXCHANGES["dispatch"]
+        first = node.operands[0]
+        if first is None or first.producer is None or (node.op == "gather" and node.attrs["axis"] != 0):
+            return op
+        if first.producer.op == "permute" and first is first.producer.results[0]:
+            return "dispatch" if exchanged else "permute"
+        node = first.producer
+    return op
+
+
 def _from_latent(node: Node) -> bool:
-    """Whether a product widens a normed latent by a weight."""
+    """Whether a product widens a normed latent, of one rank or gathered of several, by a weight."""
     rows, weight = node.operand(0), node.operand(1)
     if weight.producer is None or rows.type.shape is None or node.result.type.shape is None:
         return False
     narrow, wide = rows.type.dims[-1], node.result.type.dims[-1]
+    while rows.producer is not None and rows.producer.op in (*MOVES, "all_gather"):
+        rows = rows.producer.operand(0)
     return kind_of(rows) == "norm" and isinstance(narrow, int) and isinstance(wide, int) and narrow < wide
 
 

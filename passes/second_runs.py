@@ -67,7 +67,11 @@ class SecondRuns:
         assert node is not None
         if not self.again(value):
             return self._held(self.save(value).result, point)
-        operands = [None if v is None else self._provide(v, point) for v in node.operands]
+        lists = opdef(node.op).host_operands if "collective" in opdef(node.op).traits else ()
+        pairs = opdef(node.op).pairs(node.operands)
+        operands = [
+            None if v is None else self._list(v) if o.name in lists else self._provide(v, point) for o, v in pairs
+        ]
         if all(v is None or self.is_there(v) for v in operands):
             operands = [None if v is None else self._held(v, point) for v in operands]
         origin = merged_origin([node], self.name)
@@ -76,6 +80,12 @@ class SecondRuns:
         for old, new in zip(node.results, copy.results, strict=True):
             self._made.setdefault(old, new)
         return self._made[value]
+
+    def _list(self, value: Value) -> Value:
+        """A list of rows that a collective takes on the host, where no edge holds it back: as it was the first time."""
+        if self.is_there(value):
+            return value
+        return (self.kept[value] if value in self.kept else self.save(value)).result
 
     def _held(self, value: Value, point: Node) -> Value:
         """``value`` held back until backward has come to ``point``."""

@@ -20,8 +20,8 @@ Recompute = Annotated[
     typer.Option(
         "--recompute",
         metavar="KIND,...",
-        help="With --train: saved values to compute again instead of keeping them: act, norm, mla_up, permute, all, or "
-        "names of saves.",
+        help="With --train: saved values to compute again instead of keeping them: act, norm, mla_up, permute, "
+        "dispatch and gathered (collectives run again), all, or names of saves.",
         show_default=False,
     ),
 ]

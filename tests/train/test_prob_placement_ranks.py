@@ -19,6 +19,7 @@ from moec.ops.verify import verify
 from moec.passes.base import TRAIN_PIPELINE, Context, PassManager, parse_passes
 from moec.passes.prob_placement import ProbPlacement
 from moec.target import KernelTime
+from tests.support import small_pangu
 from tests.support.train import joint
 
 Array = np.ndarray
@@ -73,6 +74,9 @@ rows = gather(gather(mixed, argsort(key, axis = 0, descending = false), axis = 0
         descending = false), axis = 0)
 output y = unpermute(all_to_all_v(rows, coming, leaving, group = ep, rows = T * K), positions, probs)
 """,
+    "an inverse by scattering": TAIL.replace(
+        BACK, 'scatter_elements(n, order, n, axis = 0, reduction = "none")'
+    ).replace("rows = gather", "n = iota(size = R, dtype = i64)\nrows = gather"),
     "two exchanges": TAIL.replace(
         "output y", "rows = all_to_all_v(all_to_all_v(rows, leaving, coming, group = ep, rows = R), coming, leaving,"
         " group = ep, rows = T * K)\noutput y"
@@ -138,6 +142,16 @@ def test_gradients_are_the_differences() -> None:
         )
         actual = sum(float(np.sum(got[f"rank{i}.d_{name}"] * part)) for i, part in enumerate(parts))
         assert abs(actual - expected) < 1e-6 * max(1.0, abs(expected)), name
+
+
+def test_a_whole_layer_with_tensor_parallel_attention_keeps_its_gradients() -> None:
+    made = [small_pangu.joint(p) for p in (small_pangu.JOINT.replace("prob-placement,", ""), small_pangu.JOINT)]
+    given, weights = ({n: a.astype(np.float64) for n, a in each.items()} for each in small_pangu.feeds(made[0], 2))
+    plain, placed = (run(m, given, weights, fp64=True) for m in made)
+    assert len(plain) == 4 * 18
+    for name, expected in plain.items():
+        bound = 1e-10 * max(1.0, np.abs(expected).max())
+        np.testing.assert_allclose(placed[name], expected, rtol=0, atol=bound, err_msg=name)
 
 
 def test_the_lists_of_the_way_there_do_not_matter() -> None:
