@@ -61,6 +61,7 @@ def grouped_dw_kernel(name: str, caps: Capacities, tile: CubeTile, g: GroupedDW,
         for first, last in ((0, 0), (1, 0), (0, 2), (tile.k0 + 1, 1), (2 * tile.k1 + 17, 3 * tile.k1)):
             data = [first, *([0] * (g.experts - 2)), last] if g.experts > 1 else [first]
             k.witness(cores, {"counts": data}, S=sum(data))
+        k.witness(cores, {"counts": [1] * g.experts}, S=g.experts)
     return k.finish(caps.aic)
 
 

@@ -173,7 +173,6 @@ for _op in (
     "log_softmax",
     "rms_norm",
     "layer_norm",
-    "reduce_sum",
     "reduce_mean",
     "reduce_max",
     "reduce_min",
