@@ -138,7 +138,11 @@ def _gather(f: Follower, node: Node) -> Lanes | None:
     data = contents(node.operand(1))
     if lanes is None or axis < 0 or data is None or data.size > WIDTH:
         return None
-    return np.take(lanes, data.numpy(), axis=axis)
+    index = data.numpy()
+    if index.size and (index.min() < -lanes.shape[axis] or index.max() >= lanes.shape[axis]):
+        return None
+    taken = np.take(lanes, index.ravel(), axis=axis)
+    return taken.reshape((*lanes.shape[:axis], *index.shape, *lanes.shape[axis + 1 :]))
 
 
 def _trail(f: Follower, node: Node) -> tuple[int, ...] | None:

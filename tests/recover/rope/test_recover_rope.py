@@ -202,3 +202,31 @@ def test_heads_of_two_elements(heads_first: bool) -> None:
     cos, sin = (graph.add_input(n, TensorType(F32, shape)) for n in ("cos", "sin"))
     graph.set_outputs([ROPES["rotated halves"][0](b, x, cos, sin)], ["y"])
     assert checked(module).attrs["rotary_dim"] == 2
+
+
+@pytest.mark.parametrize("index", [1, [1], [[0, 3], [2, 1]], [-1, 0], np.zeros((0,))], ids=str)
+def test_elements_taken_out_by_number(index: Any) -> None:
+    """A column of a tensor, as a router's weights of one slot, is no rotation, of whatever rank the index is."""
+    module = Module()
+    graph = module.add(Graph("main"))
+    b = Builder(graph)
+    x = graph.add_input("x", TensorType(F32, (B, S, 4)))
+    taken = b.gather(x, b.constant(value=ArrayData(np.array(index, np.int64))), axis=2)
+    w = graph.add_input("w", taken.type)
+    graph.set_outputs([b.add(b.mul(taken, w), b.neg(taken))], ["y"])
+    assert missed(module) == ""
+
+
+@pytest.mark.parametrize("order", [[[0, 4], [1, 5], [2, 6], [3, 7]], [0, 4, 1, 5, 2, 6, 3, 7]], ids=["pairs", "flat"])
+def test_a_permutation_by_gather_is_followed(order: list[Any]) -> None:
+    """Halves woven into neighbours by an index of rank 1 or 2, then rotated: the index says which elements pair."""
+    module = Module()
+    graph = module.add(Graph("main"))
+    b = Builder(graph)
+    x = graph.add_input("x", TensorType(F32, (B, 4, S, WIDTH)))
+    cos, sin = (graph.add_input(n, TensorType(F32, (1, 1, S, WIDTH // 2))) for n in ("cos", "sin"))
+    woven = b.gather(x, b.constant(value=ArrayData(np.array(order, np.int64))), axis=3)
+    flat = b.reshape(woven, shape=(B, 4, S, WIDTH)) if woven.type.rank == 5 else woven
+    graph.set_outputs([ROPES["deinterleaved"][0](b, flat, cos, sin)], ["y"])
+    node = checked(module)
+    assert (node.attrs["layout"], node.operand(0).name) == ("half", "x")
