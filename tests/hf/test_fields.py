@@ -85,6 +85,9 @@ def test_every_problem_is_told_at_once_and_at_its_line() -> None:
         ({"n_group": 4, "topk_group": 2}, "nothing says 'topk_method'"),
         ({"n_group": 3, "topk_group": 1, "topk_method": "noaux_tc"}, "8 experts do not split into 3 groups"),
         ({"n_group": 4, "topk_group": 1, "topk_method": "noaux_tc"}, "1 groups have too few experts"),
+        ({"n_group": 4, "topk_method": "noaux_tc"}, "'topk_group' is missing"),
+        ({"topk_group": 4, "topk_method": "noaux_tc"}, "'n_group' is missing"),
+        ({"n_group": 4, "topk_group": 5, "topk_method": "noaux_tc"}, "a token chooses from 5 of 4 groups"),
         ({"q_lora_rank": 16}, "'q_lora_rank' is of MLA, but nothing says 'kv_lora_rank'"),
         ({"n_shared_experts": 1, "shared_expert_intermediate_size": 8}, "both say it"),
         ({"num_local_experts": 16}, "'num_local_experts' says 16, but 'num_experts' says 8"),
@@ -103,6 +106,50 @@ def test_every_problem_is_told_at_once_and_at_its_line() -> None:
 )
 def test_refused_by_name(change: dict[str, Any], said: str) -> None:
     assert said in "\n".join(refused(change))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "default"}},
+            "'rope_scaling' and 'rope_parameters' say two things",
+        ),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": {"type": "linear", "factor": 4.0}},
+            "'rope_scaling' and 'rope_parameters' say two things",
+        ),
+        ({"rope_parameters": {"rope_theta": 5e5}}, "'rope_theta' is 10000.0, but 'rope_parameters' says 500000.0"),
+        (
+            {"rope_scaling": {"type": "default", "partial_rotary_factor": 0.5}, "partial_rotary_factor": 0.25},
+            "'partial_rotary_factor' is 0.25, but 'rope_scaling' says 0.5",
+        ),
+        (
+            {"rope_scaling": {"type": "yarn", "rope_type": "linear", "factor": 2.0}},
+            "rope_type is 'linear', type 'yarn'",
+        ),
+    ],
+)
+def test_what_is_said_twice_must_be_said_alike(change: dict[str, Any], said: str) -> None:
+    (text,) = refused(change)
+    assert said in text
+
+
+def test_a_head_is_as_wide_as_its_parts() -> None:
+    parts = DEEPSEEK["qk_nope_head_dim"] + DEEPSEEK["qk_rope_head_dim"]
+    built({"qk_head_dim": parts}, base=DEEPSEEK)
+    (text,) = refused({"qk_head_dim": parts + 2}, base=DEEPSEEK)
+    assert f"the parts of a query or key head make {parts}" in text
+
+
+def test_the_same_said_twice_is_taken() -> None:
+    twice = {"rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"rope_type": "linear", "factor": 2.0}}
+    built(twice, {"rope_theta": 1e4, "partial_rotary_factor": 1.0})
+
+
+def test_a_short_list_of_layer_types_is_the_only_problem() -> None:
+    (text,) = refused({"num_hidden_layers": 3, "layer_types": ["full_attention"]})
+    assert "'layer_types' has 1 entries for 3 layers" in text
 
 
 def test_what_a_family_never_does_is_refused() -> None:

@@ -23,6 +23,8 @@ def read_attention(values: Values, hidden: int) -> Callable[[int | None], Attent
     if latent is not None:
         rotated, value = values.need("qk_rope_head_dim", "MLA"), values.need("v_head_dim", "MLA")
         head = latent.nope + (rotated or 0)
+        if values.said("qk_head_dim") and values.get("qk_head_dim") != head:
+            values.wrong(values.spelling("qk_head_dim"), f"the parts of a query or key head make {head}")
         if kv_heads != heads:
             values.wrong(values.spelling("num_key_value_heads"), "MLA has as many key heads as query heads")
     else:
@@ -138,6 +140,11 @@ def _groups(values: Values, experts: int) -> dict[str, Any]:
     """How the choice is limited to groups of experts, as attributes."""
     method = values.get("topk_method")
     groups, keep = values.get("n_group") or 1, values.get("topk_group") or 1
+    if method != "greedy" and values.said("n_group") != values.said("topk_group") and max(groups, keep) > 1:
+        given, other = ("n_group", "topk_group") if groups > 1 else ("topk_group", "n_group")
+        values.need(other, f"'{values.spelling(given)}' is {max(groups, keep)}")
+    elif keep > groups:
+        values.wrong(values.spelling("topk_group"), f"a token chooses from {keep} of {groups} groups")
     if method == "greedy" or groups <= 1 or keep >= groups:
         return {"groups": 1, "group_top_k": 1, "group_score": "none", "group_mask": "none"}
     if method is None:

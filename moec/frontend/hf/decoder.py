@@ -103,7 +103,7 @@ def _each(values: Values, name: str, types: list[str], known: tuple[str, ...] | 
         values.wrong(spelling, f"'{spelling}' has {len(types)} entries for {count} layers")
     for strange in dict.fromkeys(t for t in types if known is not None and t not in known):
         values.wrong(spelling, f"'{spelling}': '{strange}' is not built", f"known: {', '.join(known or ())}")
-    return (list(types) + ["dense"] * count)[:count]
+    return (list(types) + [known[0] if known else "full_attention"] * count)[:count]
 
 
 def _built(values: Values, sparse: list[bool], windows: list[str]) -> tuple[int, ...]:

@@ -54,6 +54,7 @@ _LATENT = (
           ("attention_q_lora_dim",)),
     Field("qk_nope_head_dim", "size?", "part of a query or key head without position", None, ("attention_qk_dim",)),
     Field("qk_rope_head_dim", "size?", "part of a query or key head that is rotated", None, ("attention_qk_rope_dim",)),
+    Field("qk_head_dim", "size?", "width of a query or key head of MLA, both parts together", None),
     Field("v_head_dim", "size?", "width of a value head", None, ("attention_v_dim",)),
     Field("latent_norm_eps", "eps", "epsilon of the norms of the latents", 1e-6),
 )  # fmt: skip
@@ -175,7 +176,7 @@ _RUN_TIME = (
 )
 _CONVOLUTION = "conv_bias conv_L_cache"
 _OUTSIDE = "num_nextn_predict_layers num_mtp_layers num_mtp_modules use_mtp mtp_transformer_layers"
-_REPEATED = "initial_context_length qk_head_dim max_seq_len_cached"
+_REPEATED = "initial_context_length max_seq_len_cached"
 
 IGNORED: dict[str, str] = {
     name: reason

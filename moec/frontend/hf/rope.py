@@ -82,10 +82,26 @@ def read_rope(values: Values, head: int) -> Rope:
 
 
 def _record(values: Values) -> tuple[Mapping[str, Any], float | None]:
-    """The scaling record (empty for none) and the base."""
-    record = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    """The scaling record (empty for none) and the base. What is said twice must be said alike."""
+    record, other = values.get("rope_parameters") or {}, values.get("rope_scaling") or {}
+    if record and other and _plainly(record) != _plainly(other):
+        values.wrong("rope_scaling", "'rope_scaling' and 'rope_parameters' say two things")
+    record = record or other
+    where = values.spelling("rope_parameters" if values.said("rope_parameters") else "rope_scaling")
+    if record.get("type", record.get("rope_type")) != record.get("rope_type", record.get("type")):
+        values.wrong(where, f"'{where}': rope_type is '{record['rope_type']}', type '{record['type']}'")
+    for name in _EVERYWHERE:
+        if values.said(name) and is_number(record.get(name)) and float(record[name]) != values.get(name):
+            values.wrong(name, f"'{name}' is {values.get(name)}, but '{where}' says {record[name]}")
     theta = values.get("rope_theta") if values.said("rope_theta") else record.get("rope_theta")
     return record, theta if is_number(theta) else values.get("rope_theta")
+
+
+def _plainly(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record says but the base, its way of stretching by one name."""
+    kind = record.get("rope_type", record.get("type", "default"))
+    rest = {k: v for k, v in record.items() if v is not None and k not in ("rope_type", "type", *_EVERYWHERE)}
+    return {**rest, "rope_type": kind}
 
 
 def _width(values: Values, record: Mapping[str, Any], head: int) -> int:
