@@ -85,7 +85,8 @@ class _Search:
         return attempt(self.before.module(), [self.each], context, self.witness)
 
     def culprit(self, index: int | None, total: int, made: tuple[Application, ...], reason: str) -> Culprit:
-        failure = Failure(self.before, self.each.spec, index, tuple(self.witness.cases), reason)
+        cases, weights = tuple(self.witness.cases), self.witness.weights
+        failure = Failure(self.before, self.each.spec, index, cases, weights, reason)
         return Culprit(self.number, self.each.spec, index, total, made, failure)
 
 

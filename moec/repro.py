@@ -1,7 +1,8 @@
 """A failure in one file: the layer before what fails, the passes that fail, and the inputs on which it shows.
 
-The file is a zip archive with ``module.mir``, its side file, ``module.npz`` with the inputs (and stored outputs) and
-``repro.json``. It needs nothing else and runs nothing: replaying it parses, runs moec's own passes and compares.
+The file is a zip archive with ``module.mir``, its side file, ``module.npz`` with the inputs and the weights that have
+no numbers of their own, and ``repro.json``. It needs nothing else and runs nothing: replaying it parses, runs moec's
+own passes and compares.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import numpy as np
 
 import moec
 from moec import store
-from moec.arrays import Case
+from moec.arrays import Arrays, Case
 from moec.diagnostics import CheckFailed, Refusal, Where
+from moec.inputs import open_weights
 from moec.ir.data import TensorData
-from moec.ir.graph import Module
+from moec.ir.graph import Module, Origin
 from moec.ir.text import load_module, parse_module, print_module
 from moec.passes.base import Context, Gate, Pass, PassManager, Result, parse_passes
 from moec.witness import LARGEST_BYTES, Witness
@@ -32,31 +34,42 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A module as text with the tensors that the text names: what a run can start from again and again."""
+    """A module as text with the tensors that the text names: what a run can start from again and again.
+
+    ``origins``: where its nodes came from, in order; without them they come from lines of the text.
+    """
 
     text: str
     tensors: dict[str, TensorData]
+    origins: tuple[Origin, ...] = ()
 
     @classmethod
     def of(cls, module: Module) -> Snapshot:
         """The module as it is now."""
-        return cls(print_module(module, origins=True), store.tensors_of([module]))
+        text = print_module(module, origins=True)
+        return cls(text, store.tensors_of([module]), tuple(n.origin for n in module.nodes()))
 
     def module(self) -> Module:
         """A fresh copy of it."""
-        return parse_module(self.text, store=self.tensors)
+        made = parse_module(self.text, store=self.tensors)
+        if self.origins:
+            for node, origin in zip(made.nodes(), self.origins, strict=True):
+                node.origin = origin
+        return made
 
 
 @dataclass(frozen=True)
 class Failure:
     """What fails: ``passes`` run on ``before``, as far as ``limit`` applications of rules where that is not None, on
-    the inputs of ``cases``. ``reason`` is what was said of it.
+    the inputs of ``cases`` and with ``weights`` where ``before`` has no numbers of its own. ``reason`` is what was said
+    of it.
     """
 
     before: Snapshot
     passes: str
     limit: int | None
     cases: tuple[Case, ...]
+    weights: Arrays
     reason: str
 
 
@@ -70,7 +83,7 @@ def attempt(module: Module, passes: Sequence[Pass], context: Context, witness: W
             results.append(step.result)
         witness.check(module, ",".join(p.spec for p in passes))
     except CheckFailed as failure:
-        return results, str(failure)
+        return results, "; ".join(p.what for p in failure.problems)
     return results, ""
 
 
@@ -78,9 +91,11 @@ def write(failure: Failure, path: Path) -> None:
     """Write ``failure`` to one file: the same bytes for the same failure. Refusal where it cannot be written."""
     about = {"moec": moec.__version__, "passes": failure.passes, "limit": failure.limit, "reason": failure.reason}
     arrays: dict[str, np.ndarray] = {}
+    wanted = set(open_weights(failure.before.module()))
+    weights = {n: a for n, a in failure.weights.items() if n in wanted or n.partition(".")[2] in wanted}
     for i, case in enumerate(failure.cases):
         number = str(i + 1) if i else ""
-        arrays |= {f"in{number}.{name}": a for name, a in case.inputs.items()}
+        arrays |= {f"in{number}.{name}": a for name, a in (*weights.items(), *case.inputs.items())}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "module.mir").write_text(failure.before.text, encoding="utf-8")

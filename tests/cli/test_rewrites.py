@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
+from moec import driver, load
 from moec.bisect import bisect
 from moec.diagnostics import CheckFailed, Refusal
 from moec.ir.text import parse_module
@@ -123,9 +125,43 @@ def test_a_reproducer_stands_alone_and_notices_when_the_failure_is_gone(
     replay(file)
 
 
-def test_a_failed_check_leaves_a_reproducer_and_says_how_to_replay_it(tmp_path: Path) -> None:
-    from moec import driver
+OPEN = """
+dim T in [1, 64]
+input x: f32[T, 16]
+weight w: f32[16, 16],
+       v: f32[16, 16]
+output y = tanh(x @ w.T) * tanh(x @ w.T), z = -(-(tanh(x @ v.T) * tanh(x @ v.T)))
+"""
+"""A layer of weights without numbers of their own, where two outputs go wrong."""
 
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("steps", ["cse,test-mixed", "cse,autodiff,test-mixed"])
+def test_a_reproducer_holds_the_weights_that_were_made_up_or_stored_beside(
+    steps: str, stored: bool, tmp_path: Path
+) -> None:
+    layer, kept = tmp_path / "layer.moe", tmp_path / "bisect.repro"
+    layer.write_text(OPEN, encoding="utf-8")
+    if stored:
+        rng = np.random.default_rng(0)
+        sizes = {"in.x": (3, 16), "in.w": (16, 16), "in.v": (16, 16), "in2.x": (5, 16), "in2.w": (16, 16)}
+        np.savez(
+            tmp_path / "layer.npz",
+            **{n: rng.standard_normal(s, np.float32) for n, s in (sizes | {"in2.v": (16, 16)}).items()},
+        )
+    found = bisect(load(layer), parse_passes(steps), layer)
+    assert found is not None and found.index == 1 < found.total
+    assert "layer.moe:6 " in str(found.applications[0].origin) and "\n" not in found.failure.reason
+    write(found.failure, kept)
+    with pytest.raises(CheckFailed, match="still there"):
+        replay(kept)
+    with pytest.raises(CheckFailed, match="moec repro"):
+        driver.compile(layer, tmp_path / "out", passes=steps, check=True)
+    with pytest.raises(CheckFailed, match="still there"):
+        replay(tmp_path / "out.repro")
+
+
+def test_a_failed_check_leaves_a_reproducer_and_says_how_to_replay_it(tmp_path: Path) -> None:
     layer = tmp_path / "layer.mir"
     layer.write_text(chain("n", "t"), encoding="utf-8")
     with pytest.raises(CheckFailed, match=r"moec repro .*out\.repro"):
