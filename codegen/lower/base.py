@@ -31,6 +31,7 @@ FAMILIES = (
     "attention_grad",
     "cube",
     "cube_grad",
+    "cumsum",
     "fetch",
     "gating",
     "gating_grad",

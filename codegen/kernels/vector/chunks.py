@@ -101,7 +101,7 @@ def emit_chunks(job: Job, scalars: Mapping[Val, Var]) -> int:
     lanes = [k.ub(f"lanes{i}", "f32", LANES) for i in range(accumulators)]
     walk = _Walk(job, scalars, frame, phases, plans, lanes, k.counter("ping"))
     _fill(job, frame, col_plan)
-    width = max(ITEMSIZE[s.value.dtype] for s in job.sources)
+    width = max((ITEMSIZE[s.value.dtype] for s in job.sources), default=4)
     if not cols and all(s.value.form != "col" for s in job.sources):
         total = binary("*", job.rows, job.cols)
         size = align(balanced(ceildiv(total, k.cores), most, SMALL_COPY // width), 256)

@@ -41,5 +41,14 @@ def test_every_move(tmp_path: Path, dtype: str) -> None:
         same(layer, {n: values(rng, s, dtype) for n, s in shapes.items()}, MOEC_CPU_ORDER=ORDERS[i % 3])
 
 
+def test_a_fused_constant_needs_no_operand(tmp_path: Path) -> None:
+    body = "  %k = constant() {value = dense<f32[]: [2.5]>} : f32[]\n  %e = expand(%k) {shape = [T, 5]} : f32[T, 5]\n"
+    called = module("%x: f32[T]", [('fused() {fn = "f"}', "f32[T, 5]")])
+    head, main = called.split("\n", 1)
+    layer = Layer(f"{head}\nfunc f() -> (y: f32[T, 5]) {{\n{body}  return %e\n}}\n{main}", tmp_path)
+    for t in (0, 1, 127):
+        same(layer, {"x": np.zeros(t, np.float32)})
+
+
 def test_kernels_are_synchronised_for_every_size() -> None:
     assert not unsynchronised(module(GIVEN.replace("D", "f32"), slices("f32")))
