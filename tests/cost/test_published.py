@@ -22,7 +22,7 @@ def off(model: float, measured: float) -> float:
 @pytest.mark.parametrize("stage", STAGES, ids=lambda s: s.name)
 def test_staged_matmul(stage: Stage) -> None:
     """Task time within 10 %, busy times of cube, MTE1 and MTE2 within 15 %."""
-    result, busy = modelled(stage.tile, stage.cores), mean_busy(stage)
+    result, busy = modelled(stage), mean_busy(stage)
     assert off(result.us, stage.task) < 0.10
     assert off(busy["M"], stage.cube) < 0.15
     assert off(busy["MTE1"], stage.mte1) < 0.15
@@ -30,18 +30,19 @@ def test_staged_matmul(stage: Stage) -> None:
 
 
 def test_staged_matmul_fixpipe() -> None:
-    """Where unit flags are on a Fixpipe counts from when it is taken up, which is up to how far the scalar unit runs
-    ahead: stage 8 and the basic API, of the same tile program, measured 273 and 160."""
-    for stage in STAGES[:7]:
-        assert off(mean_busy(stage)["FIX"], stage.fixpipe) < 0.17, stage.name
-    assert 160.405 * 0.85 < mean_busy(STAGES[8])["FIX"] < 272.576 * 1.15
+    """Where unit flags are on a Fixpipe counts from when it is taken up: as far ahead of the cube as MTE1's queue, which
+    holds loads and flags, lets the scalar unit run. Stage 8 (four entries a step) and the basic API (seven) differ in
+    nothing else and measured 273 and 160."""
+    for stage in STAGES:
+        assert off(mean_busy(stage)["FIX"], stage.fixpipe) < (0.16 if stage is STAGES[8] else 0.15), stage.name
+    assert mean_busy(STAGES[8])["FIX"] > 1.4 * mean_busy(STAGES[10])["FIX"]
 
 
 def test_staged_matmul_in_order() -> None:
     """Wherever the measured step is over 2 %."""
     for one, next_ in pairwise(STAGES[:9]):
         if one.task / next_.task > 1.02:
-            assert modelled(one.tile, one.cores).us > modelled(next_.tile, next_.cores).us, (one.name, next_.name)
+            assert modelled(one).us > modelled(next_).us, (one.name, next_.name)
 
 
 @pytest.mark.parametrize(

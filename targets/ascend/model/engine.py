@@ -2,7 +2,8 @@
 
 All times are whole cycles. An instruction starts when it has been issued, its pipe is free and the flags its pipe
 waited for are raised; it frees its pipe after ``busy`` cycles and its result is usable ``latency`` later. A queue
-holds what was issued and has not started; the scalar unit stalls when it is full. Copies also need their share of the
+holds what was issued and has not started, flags set and waited for and barriers of its pipe among it; the scalar unit
+stalls when it is full. Copies also need their share of the
 pools of device memory: they take what earlier copies have not reserved.
 
 A pipe counts as busy from the start of an instruction until its result is usable, as profilers count it. An
@@ -141,11 +142,7 @@ class Engine:
         pipe = instr.pipe
         if pipe < 0:
             return
-        queue = self.queue[pipe]
-        if len(queue) >= self.depths[pipe]:
-            entry = queue[len(queue) - self.depths[pipe]]
-            if entry > self.now:
-                self.now = entry
+        self._enter(pipe)
         start = self.free[pipe]
         if start < self.now:
             start = self.now
@@ -167,9 +164,7 @@ class Engine:
                     end = ready
         if instr.piece:
             end = self._by_pieces(pipe, start, end, instr.piece)
-        queue.append(start)
-        if len(queue) > self.depths[pipe]:
-            del queue[0]
+        self._leave(pipe, start)
         self.free[pipe] = end
         usable = end + instr.latency
         if usable > covered:
@@ -177,6 +172,19 @@ class Engine:
             self.done[pipe] = usable
         if self.record is not None:
             self.record.append((pipe, start, end, instr.label))
+
+    def _enter(self, pipe: int) -> None:
+        """The scalar unit waits until the queue of ``pipe`` has room."""
+        queue = self.queue[pipe]
+        if len(queue) >= self.depths[pipe] and queue[0] > self.now:
+            self.now = queue[0]
+
+    def _leave(self, pipe: int, at: int) -> None:
+        """What was handed to ``pipe`` leaves its queue at cycle ``at``."""
+        queue = self.queue[pipe]
+        queue.append(at)
+        if len(queue) > self.depths[pipe]:
+            del queue[0]
 
     def _by_pieces(self, pipe: int, start: int, end: int, piece: int) -> int:
         """The end of an instruction with unit flags, which may not overtake its partner by more than a piece."""
@@ -194,8 +202,16 @@ class Engine:
 
     def set_flag(self, src: int, dst: int, event: int) -> None:
         """Raises the event when ``src`` (-1: the scalar unit) has finished what it was given."""
-        at = self.now if src < 0 else max(self.now, self.done[src], self.free[src])
-        self.flags[src, dst, event] = at + self.handover
+        self.flags[src, dst, event] = self.signal(src) + self.handover
+
+    def signal(self, pipe: int) -> int:
+        """When ``pipe`` (-1: the scalar unit) has finished what it was given; saying so takes a place in its queue."""
+        if pipe < 0:
+            return self.now
+        self._enter(pipe)
+        at = max(self.now, self.free[pipe])
+        self._leave(pipe, at)
+        return max(at, self.done[pipe])
 
     def wait_flag(self, src: int, dst: int, event: int) -> None:
         """``dst`` (-1: the scalar unit) goes on when the event is raised, and takes it down."""
@@ -204,15 +220,20 @@ class Engine:
             raise Deadlock(f"{_name(dst)} waits for event {event} of {_name(src)}, which was not raised")
         if dst < 0:
             self.now = max(self.now, at)
-        elif at > self.free[dst]:
+            return
+        self._enter(dst)
+        if at > self.free[dst]:
             self.free[dst] = at
+        self._leave(dst, max(self.now, self.free[dst]))
 
     def barrier(self, pipe: int) -> None:
         """Later instructions of ``pipe`` start after the results of earlier ones; -1: all pipes and the scalar unit."""
         if pipe < 0:
             self.idle()
-        elif self.done[pipe] > self.free[pipe]:
-            self.free[pipe] = self.done[pipe]
+            return
+        self._enter(pipe)
+        self.free[pipe] = max(self.free[pipe], self.done[pipe])
+        self._leave(pipe, max(self.now, self.free[pipe]))
 
     def idle(self) -> int:
         """The scalar unit waits for every pipe to finish; returns when."""

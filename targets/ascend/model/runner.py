@@ -242,7 +242,6 @@ class Runner:
         assert node.id is not None
         number = int(node.id(self.values)[0])
         if node.kind == "set":
-            at = engine.now if node.pipe < 0 else max(engine.now, engine.done[node.pipe], engine.free[node.pipe])
-            yield Message("set", at, node.mode, number)
+            yield Message("set", engine.signal(node.pipe), node.mode, number)
         else:
             engine.now = max(engine.now, (yield Message("wait", engine.now, id=number)))
