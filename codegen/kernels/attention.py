@@ -218,7 +218,7 @@ class _Vector:
         self.p = None if a.dtype == "f32" else k.ub("p", a.dtype, each)
         self.acc = k.ub("acc", "f32", half * a.out_pitch)
         self.part = k.ub("part", "f32", half * a.out_pitch)
-        self.fold = k.ub("folded", "f32", half * LANES)
+        self.fold = k.ub("folded", "f32", half * LANES) if t.keys > LANES else None
         self.top = k.ub("top", "f32", half)
         self.last = k.ub("last", "f32", half)
         self.sum = k.ub("sum", "f32", half)
@@ -288,7 +288,7 @@ class _Vector:
         """e^(score - maximum so far) in place; maximum and sum move on, alpha is what older ones are scaled by."""
         k, t = self.k, self.t
         half = t.half
-        folded = fold(k, "Max", self.fold[0], s, mine, t.keys)
+        folded = fold(k, "Max", self.fold, s, mine, t.keys)
         self._reduce("WholeReduceMax.value", folded, mine)
         k.v("Adds", self.last[0], self.top[0], scalar=0.0, count=half)
         k.v("Max", self.top[0], self.top[0], self.found[0], count=half)
@@ -297,7 +297,7 @@ class _Vector:
         spread(k, self.each[0], self.top[0], half)
         by_rows(k, "Sub", s, s, self.each[0], mine, t.keys, t.keys, True)
         k.v("Exp", s, s, count=mine * t.keys)
-        folded = fold(k, "Add", self.fold[0], s, mine, t.keys)
+        folded = fold(k, "Add", self.fold, s, mine, t.keys)
         self._reduce("WholeReduceSum", folded, mine)
         k.v("Mul", self.sum[0], self.sum[0], self.alpha[ping], count=half)
         k.v("Add", self.sum[0], self.sum[0], self.found[0], count=half)

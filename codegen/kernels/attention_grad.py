@@ -440,8 +440,14 @@ def _parameters(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities, by_ke
 
 def _witnesses(k: KernelBuilder, a: Attention, t: Tile) -> None:
     """Small: nothing, one of each, tiles that are ragged both ways, several tiles each way, keys that none sees."""
-    shapes = ((1, 0, 5, 0), (1, 1, 1, 0), (1, t.rows + 3, 2 * t.keys + 5, 0), (2, 3 * t.rows, 3, 0))
-    shapes += ((1, 9, 3 * t.keys, -5), (1, 2 * t.rows + 5, t.keys + 3, 0))
+    shapes = (
+        (1, 0, 5, 0),
+        (1, 1, 1, 0),
+        (1, t.rows + 3, 2 * t.keys + 5, 0),
+        (2, 3 * t.rows, 3, 0),
+        (1, 9, 3 * t.keys, -5),
+        (1, 2 * t.rows + 5, t.keys + 3, 0),
+    )
     free = [(f, i) for i, f in enumerate((a.batch, a.queries, a.keys, a.offset)) if isinstance(f, Arg)]
     for cores, shape in zip((1, 1, 2, 1, 1, 1), shapes, strict=True):
         k.witness(cores, None, **{f.name: shape[i] for f, i in free})

@@ -25,7 +25,7 @@ def _read(k: KernelBuilder, wide: LocalRef, narrow: LocalRef | None, src: GmRef,
     """Dense rows as f32, ``pitch`` apart on chip, zeros up to there."""
     to = wide if narrow is None else narrow
     right = pitch - cols if isinstance(cols, int) else 0
-    k.load(to, src, cols, rows, None, 0, 0.0, right)
+    k.load(to, src, cols, rows, pad=0.0 if right else None, right=right)
     if narrow is not None:
         k.cast(wide, narrow, rows * pitch)
 
@@ -41,7 +41,8 @@ def delta_kernel(name: str, caps: Capacities, a: Attention, source: Sequence[str
     rows = max(8, min(128, caps.ub // (pitch * 20) // 8 * 8))
     left, right = k.ub("left", "f32", rows * pitch), k.ub("right", "f32", rows * pitch)
     narrow = None if a.dtype == "f32" else k.ub("narrow", a.dtype, rows * pitch, 2)
-    sums, part = k.ub("sums", "f32", rows), k.ub("part", "f32", rows)
+    sums = k.ub("sums", "f32", rows)
+    part = k.ub("part", "f32", rows) if pitch > LANES else None
     total = a.batch * a.heads * a.queries
     with k.loop("t", k.core, ceildiv(total, rows), k.cores) as t:
         first = k.let("first", t * rows)
@@ -50,10 +51,11 @@ def delta_kernel(name: str, caps: Capacities, a: Attention, source: Sequence[str
             _read(k, to[0], None if narrow is None else narrow[slot], of[first * a.values], a.values, count, pitch)
         k.v("Mul", left[0], left[0], right[0], count=count * pitch)
         for at in range(0, pitch, LANES):
-            k.v("WholeReduceSum", (part if at else sums)[0], left[0][at], mask=min(LANES, pitch - at),
-                repeatTime=count, dstRepStride=1, srcBlkStride=1, srcRepStride=pitch // 8)  # fmt: skip
-            if at:
-                k.v("Add", sums[0], sums[0], part[0], count=count)
+            to = sums if at == 0 or part is None else part
+            k.v("WholeReduceSum", to[0], left[0][at], mask=min(LANES, pitch - at), repeatTime=count,
+                dstRepStride=1, srcBlkStride=1, srcRepStride=pitch // 8)  # fmt: skip
+            if to is not sums:
+                k.v("Add", sums[0], sums[0], to[0], count=count)
         k.store(delta[first], sums[0], count)
     for batch, queries in ((1, 0), (1, 1), (2, 3 * rows + 5)):
         values = {"B": batch, "S": queries, "T": 1, "offset": 0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
-from moec.codegen.kernel_ir import ITEMSIZE, GmTensor, LocalRef
+from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmTensor, LocalRef
 from moec.codegen.kernels.attention_tile import BITS_ROW, Attention, Tile
 from moec.codegen.scalar import Scalar, align, ceildiv
 
@@ -55,14 +55,15 @@ def spread(k: KernelBuilder, dst: LocalRef, src: LocalRef, count: int) -> None:
     k.v("Brcb", dst, src, repeatTime=-(-count // 8), dstBlkStride=1, dstRepStride=8)
 
 
-def fold(k: KernelBuilder, name: str, work: LocalRef, s: LocalRef, rows: Scalar, keys: int) -> LocalRef:
-    """Rows of ``keys`` folded to 64 columns, into ``work`` where there is something to fold; gives where they lie."""
-    if keys == LANES:
+def fold(k: KernelBuilder, name: str, work: Buffer | None, s: LocalRef, rows: Scalar, keys: int) -> LocalRef:
+    """Rows of ``keys`` folded to 64 columns, in ``work`` where there is something to fold; gives where they lie."""
+    if work is None:
+        assert keys == LANES
         return s
     assert keys == 2 * LANES
     k.v(
         f"{name}.rep",
-        work,
+        work[0],
         s,
         s[LANES],
         mask=LANES,
@@ -74,7 +75,7 @@ def fold(k: KernelBuilder, name: str, work: LocalRef, s: LocalRef, rows: Scalar,
         src0RepStride=keys // 8,
         src1RepStride=keys // 8,
     )
-    return work
+    return work[0]
 
 
 class Scores:

@@ -13,6 +13,8 @@ from moec.diagnostics import Problem, Refusal, Where
 
 ROWS, KEYS = (128, 64, 32, 16), (128, 64)
 """Query rows and keys of a tile: what is tried, largest first."""
+DEPTH = 64
+"""Most of the inner dimension that L0 takes at a time in the forward pass."""
 BITS_ROW = 256
 """Elements that one comparison covers whose bits fill a 32-byte block."""
 
@@ -134,7 +136,8 @@ def _candidates(queries: int, keys: int) -> Iterator[Tile]:
 def forward_tile(a: Attention, queries: int, keys: int, caps: Capacities, node: str = "") -> Tile:
     """The largest tile that fits, for typical numbers of ``queries`` and ``keys``; two tiles of scores before wide
     tiles, as loads then hide."""
-    fitting = [t for t in _candidates(queries, keys) if _fits(t, a, caps)]
+    deepest = min(DEPTH, max(16, pad_to(a.inner, 16) // 2))  # so that L0 takes one piece while the cube has another
+    fitting = [t for t in _candidates(queries, keys) if t.depth <= deepest and _fits(t, a, caps)]
     if not fitting:
         least = Tile(ROWS[-1], KEYS[-1], 16, 1)
         raise Refusal(
@@ -176,8 +179,12 @@ def _backward_fits(t: Tile, a: Attention, caps: Capacities, by_keys: bool) -> bo
 
 
 def backward_tile(a: Attention, queries: int, keys: int, caps: Capacities, by_keys: bool, node: str = "") -> Tile:
-    """The largest tile that fits the kernel of dk and dv (``by_keys``) or that of dq."""
-    candidates = _candidates(queries, keys)
+    """The largest tile that fits the kernel of dk and dv (``by_keys``) or that of dq.
+
+    L0 takes what the sums run over in one piece: with several pieces in each of a pair's products, more buffers would
+    be in flight than there are events to tell them apart.
+    """
+    candidates = [t for t in _candidates(queries, keys) if t.depth >= (t.rows if by_keys else t.keys)]
     fitting = [t for t in candidates if _backward_fits(t, a, caps, by_keys)]
     if not fitting:
         least = KEYS[-1] * (pad_to(a.inner, 16) + pad_to(a.values, 16)) * 4
@@ -189,4 +196,4 @@ def backward_tile(a: Attention, queries: int, keys: int, caps: Capacities, by_ke
                 "use narrower heads",
             )
         )
-    return max(fitting, key=lambda t: (t.rows * t.keys * (3 if t.score_slots == 2 else 2), t.rows, t.depth))
+    return max(fitting, key=lambda t: (t.rows * t.keys * (3 if t.score_slots == 2 else 2), t.rows, -t.depth))

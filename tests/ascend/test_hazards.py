@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from kernel_sites import without_each
 
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
-from moec.codegen.hazards import check, is_site
+from moec.codegen.hazards import check
 from moec.codegen.kernel_ir import Barrier, For, If, Kernel, SetFlag, Stmt, WaitFlag
 from moec.codegen.kernels.cube import Grouped, Product, grouped_matmul_kernel, matmul_kernel
 from moec.codegen.scalar import ceildiv, smin
@@ -47,22 +48,6 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "matmul k by n": lambda: matmul_kernel("mm", CAPS, TILE, Product(None, 96, 200, 1, "f16", "f32", True)),
     "grouped": lambda: grouped_matmul_kernel("gmm", CAPS, TILE, Grouped(4, 96, 200, "bf16", "bf16")),
 }
-
-
-def without_each(block: tuple[Stmt, ...]) -> Iterator[tuple[Stmt, tuple[Stmt, ...]]]:
-    """Each synchronisation statement with the block that lacks it."""
-    for i, s in enumerate(block):
-        head, tail = block[:i], block[i + 1 :]
-        if is_site(s):
-            yield s, (*head, *tail)
-        elif isinstance(s, For):
-            for site, body in without_each(s.body):
-                yield site, (*head, replace(s, body=body), *tail)
-        elif isinstance(s, If):
-            for site, body in without_each(s.then):
-                yield site, (*head, replace(s, then=body), *tail)
-            for site, body in without_each(s.orelse):
-                yield site, (*head, replace(s, orelse=body), *tail)
 
 
 @pytest.mark.parametrize("name", KERNELS)

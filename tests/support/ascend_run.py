@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from moec.codegen.arrays import read_manifest, read_outputs, write_inputs
 from moec.codegen.build import build, run
 from moec.codegen.instructions import INSTRUCTIONS
-from moec.codegen.interpret import trace
+from moec.codegen.interpret import seats, trace
 from moec.codegen.kernel_ir import ITEMSIZE, Instr, Kernel, LoadScalar, StoreScalar, Witness
 from moec.codegen.program import Launch, Output, Program, Tensor
 from moec.codegen.project import write_project
@@ -174,11 +175,21 @@ def mask_sites(project: Project, cases: Sequence[Case], kinds: Sequence[str] = (
     return report
 
 
+CALLS = {
+    "SetFlag": "SetFlag",
+    "WaitFlag": "WaitFlag",
+    "Barrier": "PipeBarrier",
+    "CrossCoreSet": "CrossCoreSetFlag",
+    "CrossCoreWait": "CrossCoreWaitFlag",
+}
+"""Names that the CPU model counts synchronisation under."""
+
+
 def issued(kernel: Kernel, witness: Witness) -> dict[tuple[str, str], tuple[int, int]]:
     """Instructions and bytes by (pipe, the CPU model's name of the instruction), over all cores, from the kernel IR."""
     out: dict[tuple[str, str], tuple[int, int]] = {}
-    for core in range(witness.cores):
-        for event in trace(kernel, witness, core):
+    for core, seat in product(range(witness.cores), seats(kernel)):
+        for event in trace(kernel, witness, core, None, seat):
             stmt = event.stmt
             nbytes = 0
             if isinstance(stmt, Instr):
@@ -191,9 +202,7 @@ def issued(kernel: Kernel, witness: Witness) -> dict[tuple[str, str], tuple[int,
                 name = "GetValue" if isinstance(stmt, LoadScalar) else "SetValue"
                 nbytes = ITEMSIZE[stmt.ref.dtype]
             else:
-                name = {"SetFlag": "SetFlag", "WaitFlag": "WaitFlag", "Barrier": "PipeBarrier"}.get(
-                    type(stmt).__name__, ""
-                )
+                name = CALLS.get(type(stmt).__name__, "")
             if name:
                 count, total = out.get((event.pipe, name), (0, 0))
                 out[event.pipe, name] = (count + 1, total + nbytes)

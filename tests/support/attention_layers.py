@@ -1,0 +1,195 @@
+"""Attention and its gradient as programs of their own: texts, arrays, fp64 references, comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+from ascend_run import Project
+
+from moec.codegen.capacities import Capacities
+from moec.codegen.lower import lower_module
+from moec.codegen.program import Program
+from moec.ir.text import parse_module
+from moec.ops.attention import attend
+from moec.ops.attention_grad import AttentionGrad
+
+CAPS = Capacities(aic=2, aiv=4)
+SMALL = {"S": 32, "T": 64}
+"""Typical sizes that make tiles of 32 queries by 64 keys."""
+ORDERS = ("forward", "reverse", "random:3")
+CARRIER = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "bool": np.bool_}
+RESULTS = ("dq", "dk", "dv", "dsinks", "dq_rope", "dk_rope")
+ROUNDING = {"f32": 2.0**-23, "f16": 2.0**-11, "bf16": 2.0**-8}
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Net:
+    """One attention: ``heads`` query heads, ``kv`` key heads, ``width`` and ``values`` columns; ``mask`` is (dtype,
+    dimensions), ``rope`` (columns, heads of the keys' part)."""
+
+    dtype: str
+    heads: int
+    kv: int
+    width: int
+    values: int
+    causal: bool = False
+    window: int | None = None
+    softcap: float | None = None
+    mask: tuple[str, str] | None = None
+    sinks: str = ""
+    rope: tuple[int, int] | None = None
+    empty: str = "zero"
+    lse: bool = False
+
+    @property
+    def attrs(self) -> dict[str, object]:
+        return {
+            "scale": float(self.width) ** -0.5,
+            "causal": self.causal,
+            "window": self.window,
+            "softcap": self.softcap,
+            "empty_rows": self.empty,
+        }
+
+    def optional(self) -> dict[str, str]:
+        """Types of the optional operands that are there."""
+        out = {}
+        if self.mask:
+            out["mask"] = f"{self.mask[0]}[{self.mask[1]}]"
+        if self.sinks:
+            out["sinks"] = f"{self.sinks}[{self.heads}]"
+        if self.rope:
+            columns, heads = self.rope
+            out["q_rope"] = f"{self.dtype}[B, {self.heads}, S, {columns}]"
+            out["k_rope"] = f"{self.dtype}[B, {heads}, T, {columns}]"
+        return out
+
+    def types(self) -> dict[str, str]:
+        d = self.dtype
+        return {
+            "q": f"{d}[B, {self.heads}, S, {self.width}]",
+            "k": f"{d}[B, {self.kv}, T, {self.width}]",
+            "v": f"{d}[B, {self.kv}, T, {self.values}]",
+            "y": f"{d}[B, {self.heads}, S, {self.values}]",
+            "lse": f"f32[B, {self.heads}, S]",
+        }
+
+
+def program(nets: Mapping[str, Net], grad: bool, caps: Capacities = CAPS) -> Program:
+    """One program of all ``nets``; inputs and outputs are called ``<net>_<operand>``."""
+    inputs: list[str] = []
+    lines: list[str] = []
+    outputs: list[tuple[str, str]] = []
+    for name, net in nets.items():
+        types, extra = net.types(), net.optional()
+        given = ["q", "k", "v", *(["y", "lse", "dy"] if grad else [])]
+        inputs += [f"%{name}_{n}: {(types | {'dy': types['y']})[n]}" for n in given]
+        inputs += [f"%{name}_{n}: {t}" for n, t in extra.items()]
+        slots = ("mask", "sinks", "q_rope", "k_rope")
+        last = max((i for i, n in enumerate(slots) if n in extra), default=-1)
+        operands = given + [n if n in extra else "none" for n in slots[: last + 1]]
+        text = ", ".join("none" if n == "none" else f"%{name}_{n}" for n in operands)
+        results = _results(net) if grad else ({"y": types["y"]} | ({"lse": types["lse"]} if net.lse else {}))
+        op = "attention_grad" if grad else "attention_lse" if net.lse else "attention"
+        attrs = ", ".join(
+            f"{k} = {'none' if v is None else str(v).lower() if isinstance(v, bool) else repr(v)}"
+            for k, v in net.attrs.items()
+        ).replace("'", '"')
+        names = ", ".join(f"%{name}_{r}{'_out' if grad else ''}" for r in results)
+        lines.append(f"  {names} = {op}({text}) {{{attrs}, offset = T - S}} : {', '.join(results.values())}")
+        kept = [r for r in results if not grad or r in grad_names(net)]
+        outputs += [(f"{name}_{r}: {results[r]}", f"%{name}_{r}{'_out' if grad else ''}") for r in kept]
+    symbols = "".join(f"symbol {s} in [0, 4096]\n" for s in "BST")
+    text = f"{symbols}\nfunc main({', '.join(inputs)}) -> ({', '.join(n for n, _ in outputs)}) {{\n"
+    text += "\n".join(lines) + f"\n  return {', '.join(v for _, v in outputs)}\n}}\n"
+    return lower_module(parse_module(text), caps, SMALL | {"B": 1})
+
+
+def _results(net: Net) -> dict[str, str]:
+    types, extra = net.types(), net.optional()
+    return {
+        "dq": types["q"],
+        "dk": types["k"],
+        "dv": types["v"],
+        "dsinks": extra.get("sinks", "f32[0]"),
+        "dq_rope": extra.get("q_rope", f"{net.dtype}[B, {net.heads}, S, 0]"),
+        "dk_rope": extra.get("k_rope", f"{net.dtype}[B, {net.kv}, T, 0]"),
+    }
+
+
+def grad_names(net: Net) -> list[str]:
+    """Results of the gradient that are not empty."""
+    return ["dq", "dk", "dv", *(["dsinks"] if net.sinks else []), *(["dq_rope", "dk_rope"] if net.rope else [])]
+
+
+def arrays_of(net: Net, batch: int, queries: int, keys: int, rng: np.random.Generator) -> Arrays:
+    sizes = {"B": batch, "S": queries, "T": keys}
+
+    def normal(dims: Sequence[int], dtype: str) -> np.ndarray:
+        return rng.standard_normal(dims).astype(np.float32).astype(CARRIER[dtype])
+
+    out = {}
+    for name, kind in {**{n: net.types()[n] for n in "qkv"}, **net.optional()}.items():
+        dtype, _, rest = kind.partition("[")
+        dims = [sizes[d] if d in sizes else int(d) for d in rest.rstrip("]").split(", ")]
+        if dtype == "bool":
+            out[name] = rng.random(dims) < 0.7
+        elif name == "mask":
+            out[name] = np.where(rng.random(dims) < 0.2, -np.inf, rng.standard_normal(dims)).astype(CARRIER[dtype])
+        else:
+            out[name] = normal(dims, dtype)
+    return out
+
+
+def forward(net: Net, a: Arrays, wide: type = np.float64) -> Arrays:
+    """y and lse in ``wide``."""
+    x = {n: v if v.dtype == np.bool_ else v.astype(wide) for n, v in a.items()}
+    names = ("q", "k", "v", "mask", "sinks", "q_rope", "k_rope")
+    y, lse = attend(*(x.get(n) for n in names), offset=a["k"].shape[2] - a["q"].shape[2], **net.attrs)  # type: ignore[arg-type]
+    return {"y": y, "lse": lse}
+
+
+def with_gradient(net: Net, a: Arrays, rng: np.random.Generator) -> Arrays:
+    """The inputs of the gradient: forward's, its rounded results, and a drawn dy."""
+    made = forward(net, a)
+    y = made["y"].astype(CARRIER[net.dtype])
+    dy = rng.standard_normal(y.shape).astype(np.float32).astype(CARRIER[net.dtype])
+    return a | {"y": y, "lse": made["lse"].astype(np.float32), "dy": dy}
+
+
+def gradient(net: Net, a: Arrays, wide: type = np.float64) -> Arrays:
+    x = {n: v if v.dtype == np.bool_ else v.astype(wide) for n, v in a.items()}
+    names = ("q", "k", "v", "y", "lse", "dy", "mask", "sinks", "q_rope", "k_rope")
+    offset = a["k"].shape[2] - a["q"].shape[2]
+    found = AttentionGrad.ref(*(x.get(n) for n in names), offset=offset, **net.attrs)  # type: ignore[arg-type]
+    return {n: g for n, g in zip(RESULTS, found, strict=True) if n in grad_names(net)}
+
+
+def run_alike(project: Project, arrays: Arrays, sizes: Mapping[str, int]) -> Arrays:
+    """The outputs under strict barriers, which every order of cores must give bit for bit."""
+    runs = [project.outputs(arrays, sizes, MOEC_CPU_STRICT="1", MOEC_CPU_ORDER=order) for order in ORDERS]
+    for other in runs[1:]:
+        for name, value in runs[0].items():
+            assert value.tobytes() == other[name].tobytes(), name
+    return runs[0]
+
+
+def agree(got: np.ndarray, want: np.ndarray, plain: np.ndarray, dtype: str, what: str) -> None:
+    """Within four times the error that ``plain`` (f32 arithmetic) has against ``want`` (fp64) once rounded to
+    ``dtype``, and never asked to be closer than a rounding of the largest number."""
+    if want.size == 0:
+        return
+    where = np.isfinite(want)
+    np.testing.assert_array_equal(np.isfinite(got.astype(np.float64)), where, what)
+    rounded = plain.astype(CARRIER[dtype]).astype(np.float64)
+    real = want[where]
+    if real.size == 0:
+        return
+    allowed = 4 * max(np.max(np.abs(rounded[where] - real)), ROUNDING[dtype] * np.max(np.abs(real)) / 2)
+    error = np.max(np.abs(got.astype(np.float64)[where] - real))
+    assert error <= allowed, f"{what}: {error:.2e}, at most {allowed:.2e}"
