@@ -16,7 +16,7 @@ from moec.memory.solve import Solved, plan_memory
 from moec.ops.registry import opdef
 from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.node_price import TargetPrices
-from moec.passes.saved import Joint, kind_of
+from moec.passes.saved import EXCHANGES, Joint, kind_of
 from moec.passes.second_runs import SecondRuns
 from moec.passes.swap import park
 
@@ -26,6 +26,9 @@ GRADIENT_BYTES = 4
 
 OPTIMIZER_BYTES = 12
 """Bytes of a parameter's optimizer state: f32 master copy and AdamW's two moments."""
+
+_EXCHANGED = tuple(op for ops in EXCHANGES.values() for op in ops)
+"""Collectives that a second run may hold."""
 
 EXACT_SWEEP = 120
 """Tensors up to which the sweep is solved exactly."""
@@ -41,7 +44,8 @@ class PlanMemory(Pass):
     l layers, the first stage has (2(p-1) + (v-1)p + 1) l). ``pcie`` is GB/s between card and host in each direction,
     ``host`` the GiB of host memory for this card, ``shards`` the ranks that share the optimizer state. The budget
     counts weights, gradients (f32), optimizer state (12 bytes a parameter), activations and what lives for a moment.
-    Choices of experts are kept or parked, never made again. ``exact`` solves a mixed-integer program, else a greedy
+    Choices of experts are kept or parked, never made again. With ``exchanges`` what ranks exchanged or gathered may be
+    exchanged again, if that is the cheapest. ``exact`` solves a mixed-integer program, else a greedy
     search. ``sweep``: how many other budgets are tried. Of a training graph; calls are to be inlined; needs a target
     for its prices.
     """
@@ -53,6 +57,7 @@ class PlanMemory(Pass):
     in_flight: int = 1
     layers: int = 1
     shards: int = 1
+    exchanges: bool = False
     exact: bool = True
     seconds: float = 60.0
     sweep: int = 10
@@ -66,7 +71,7 @@ class PlanMemory(Pass):
         fixed = fixed_bytes(module.main, prices.sizes, self.layers, self.shards)
         built = build(
             module.main, prices.sizes, prices.device, kind_of, fixed_bytes=fixed, in_flight=self.in_flight,
-            pcie=self.pcie * 1e3, host_bytes=int(self.host * GIB),
+            pcie=self.pcie * 1e3, host_bytes=int(self.host * GIB), exchanges=_EXCHANGED if self.exchanges else (),
         )  # fmt: skip
         if not built.problem.needed:
             raise Refusal("plan-memory: the graph saves nothing", todo="compile with --train")

@@ -6,7 +6,7 @@ views alone are there from the start; constants are small and left out. Index ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from moec.autodiff import backward_nodes
@@ -45,6 +45,7 @@ class _Builder:
     price: Price
     kind: Kind
     sizes: Mapping[str, int]
+    exchanges: frozenset[str]
     root: dict[Value, Value] = field(default_factory=dict)
     index: dict[Value, int] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)
@@ -86,7 +87,7 @@ class _Builder:
         reads = dict.fromkeys(self.tensor(v, backward) for v in node.operands if v is not None and not self.is_given(v))
         writes = tuple(dict.fromkeys(self.tensor(v, backward) for v in node.results))
         traits = opdef(node.op).traits & {"effect", "collective", "call"}
-        fixed = f"{node.op} may not run a second time" if traits else ""
+        fixed = f"{node.op} may not run a second time" if traits and node.op not in self.exchanges else ""
         return Step(node.op, self.price(node), tuple(reads), writes, fixed)
 
 
@@ -100,9 +101,12 @@ def build(
     in_flight: int = 1,
     pcie: float = 0.0,
     host_bytes: int = 0,
+    exchanges: Iterable[str] = (),
 ) -> Built:
-    """The problem of a joint graph at ``sizes``. KeyError where a size is not among them."""
-    builder = _Builder(graph, price, kind, sizes)
+    """The problem of a joint graph at ``sizes``; ``exchanges`` are collectives that may run again, as they may where
+    every rank follows the same plan. KeyError where a size is not among them.
+    """
+    builder = _Builder(graph, price, kind, sizes, frozenset(exchanges))
     ahead = _forward(graph)
     sides: tuple[list[Step], list[Step]] = [], []
     nodes: tuple[list[Node], list[Node]] = [], []

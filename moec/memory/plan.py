@@ -47,7 +47,9 @@ class Plan:
 
 
 def pruned(problem: Problem, choice: Choice) -> Choice:
-    """The choice without second runs that nobody reads and without tensors that wait for nobody."""
+    """The choice without second runs that nobody reads and without tensors that wait for nobody, or that a second run
+    makes anyway, beside another that is wanted.
+    """
     wanted = set(problem.needed)
     stays = choice.kept | choice.swapped
     again: set[int] = set()
@@ -61,6 +63,7 @@ def pruned(problem: Problem, choice: Choice) -> Choice:
         new = [r for r in problem.forward[n].reads if r not in wanted]
         wanted.update(new)
         stack += new
+    wanted -= {v for n in again for v in problem.forward[n].writes}
     return Choice(choice.kept & wanted, choice.swapped & wanted, frozenset(again))
 
 

@@ -194,3 +194,12 @@ def test_time_is_monotone_in_the_budget() -> None:
 def test_a_step_that_reads_what_is_not_there_is_no_problem_to_plan() -> None:
     with pytest.raises(ValueError, match="reads b before it is written"):
         Problem((Tensor("a", 1), Tensor("b", 1)), (Step("f", 1.0, (1,), (0,)), Step("g", 1.0, (), (1,))), ())
+
+
+def test_what_a_second_run_makes_beside_what_is_wanted_is_not_kept_as_well() -> None:
+    """A step of two results that runs again for one of them: the other is there with it."""
+    tensors = tuple(Tensor(n, 8 * MIB) for n in ("x", "y", "lse", "g"))
+    problem = Problem(tensors, (Step("f", 10.0, (0,), (1, 2)),), (Step("b", 20.0, (1, 2), (3,)),))
+    choice = pruned(problem, Choice(frozenset({1}), frozenset(), frozenset({0})))
+    assert choice == Choice(frozenset(), frozenset(), frozenset({0}))
+    assert replay(problem, order(problem, choice)).period_us == 40.0

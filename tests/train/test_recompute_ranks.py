@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 
 from moec.autodiff import backward_nodes, saved_values
+from moec.diagnostics import Refusal
 from moec.eval import run
 from moec.ir.graph import Module, Node
+from moec.memory.build import build
+from moec.memory.plan import everything_kept, order
+from moec.memory.replay import replay
+from moec.memory.solve import plan_memory
 from moec.ops.verify import verify
-from moec.passes.base import Context, PassManager, Step, parse_passes
+from moec.passes.base import Context, PassManager, Result, Step, parse_passes
+from moec.passes.plan_memory import apply as apply_plan
 from moec.passes.saved import Joint, kind_of
 from tests.support.small_pangu import SIZES, feeds, joint
 from tests.support.train import copy
@@ -51,13 +57,13 @@ def apply(module: Module, passes: str) -> list[Step]:
     return steps
 
 
-def exchanges(module: Module) -> list[Node]:
+def exchanges_of(module: Module) -> list[Node]:
     return [n for n in module.main if n.op in ("all_to_all_v", "all_gather")]
 
 
 def again(module: Module) -> list[Node]:
     """Collectives of backward that a second run made."""
-    return [n for n in exchanges(module) if "recompute" in n.origin.rewrites]
+    return [n for n in exchanges_of(module) if "recompute" in n.origin.rewrites]
 
 
 @pytest.mark.parametrize("what", CHOICES)
@@ -86,7 +92,7 @@ def test_the_lists_are_those_of_the_first_time(module: Module) -> None:
     made = copy(module)
     apply(made, "recompute{what=dispatch},cse,canonicalise,cse,dce")
     (second,) = again(made)
-    first = next(n for n in exchanges(made) if n.op == "all_to_all_v")
+    first = next(n for n in exchanges_of(made) if n.op == "all_to_all_v")
     saves = [v.producer for v in second.operands[1:] if v is not None]
     assert [s.op for s in saves if s is not None] == ["save", "save"]
     assert [s.operand(0) for s in saves if s is not None] == list(first.operands[1:])
@@ -120,5 +126,29 @@ def test_swapped_rows_of_experts_come_back(module: Module, expected: dict[str, A
     made = copy(module)
     apply(made, "recompute{what=act+dispatch},swap{what=grouped_matmul},cse,canonicalise,cse,dce")
     assert "grouped_matmul" not in names(made)
+    got = run(made, *feeds(made, 1))
+    assert {n: a.tobytes() for n, a in got.items()} == {n: a.tobytes() for n, a in expected.items()}
+
+
+@pytest.mark.parametrize("exchanges", [False, True])
+def test_a_plan_exchanges_again_only_where_it_may(module: Module, expected: dict[str, Array], exchanges: bool) -> None:
+    """Everything takes a microsecond and nothing may be parked: the smallest budget that some plan meets."""
+    made = copy(module)
+    ops = ("all_to_all_v", "all_gather") if exchanges else ()
+    built = build(made.main, KEPT, lambda node: 1.0, kind_of, fixed_bytes={}, in_flight=94, exchanges=ops)
+    whole = replay(built.problem, order(built.problem, everything_kept(built.problem))).peak_bytes
+    solved = None
+    for percent in (90, 80, 70, 60, 50, 45, 40, 35, 30, 25):
+        try:
+            solved = plan_memory(built.problem, whole * percent // 100, exact=False)
+        except Refusal:
+            break
+    assert solved is not None
+    apply_plan(built, solved, Result())
+    PassManager(parse_passes("cse,canonicalise,cse,dce")).run(made, Context(tune=SIZES))
+    verify(made)
+    behind = backward_nodes(made.main)
+    second = [n for n in exchanges_of(made) if n in behind and "plan-memory" in n.origin.rewrites]
+    assert bool(second) == exchanges
     got = run(made, *feeds(made, 1))
     assert {n: a.tobytes() for n, a in got.items()} == {n: a.tobytes() for n, a in expected.items()}
