@@ -267,3 +267,54 @@ def test_u6_reshape_from_concatenated_sizes_is_symbolic() -> None:
     module = imported(model(nodes, {"x": floats("B", "S", 64)}, initializers=held))
     assert str(module.main.outputs[0].type) == "f32[B, 16*S, 4]"
     assert [n.op for n in module.main] == ["reshape"]
+
+
+EINSUMS: dict[str, list[tuple[int, ...]]] = {
+    "th,enh->etn": [(3, 4), (5, 2, 4)],
+    "td,edf->tef": [(3, 4), (5, 4, 2)],
+    "ted,te->td": [(3, 5, 4), (3, 5)],
+    "te,ted->td": [(3, 5), (3, 5, 4)],
+    "gsec,gsm->egcm": [(2, 3, 4, 5), (2, 3, 6)],
+    "bqhd,bkhd->bhqk": [(2, 3, 4, 5), (2, 6, 4, 5)],
+    "bhqk,bkhd->bqhd": [(2, 4, 3, 6), (2, 6, 4, 5)],
+    "i,j->ij": [(3,), (4,)],
+    "i,i->": [(3,), (3,)],
+    "i,i": [(3,), (3,)],
+    "ij,kl->il": [(3, 4), (5, 2)],
+    "ij,jk": [(3, 4), (4, 2)],
+    "ba,cb": [(3, 4), (2, 3)],
+    "ij->ji": [(3, 4)],
+    "ij->": [(3, 4)],
+    "ij -> i": [(3, 4)],
+    "ij": [(3, 4)],
+    "te,edf,tf->td": [(3, 5), (5, 4, 2), (3, 2)],
+    "abc,abc->abc": [(2, 3, 4), (2, 3, 4)],
+    ",ij->ij": [(), (3, 4)],
+}
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["", "no rows"])
+@pytest.mark.parametrize("equation", EINSUMS)
+def test_einsum_is_products_sums_and_transposes(equation: str, empty: bool) -> None:
+    """Every size is a symbol of its label; the first may be 0 when the model runs."""
+    terms = equation.replace(" ", "").partition("->")[0].split(",")
+    size = {c: n for t, s in zip(terms, EINSUMS[equation], strict=True) for c, n in zip(t, s, strict=True)}
+    if empty and size:
+        size[next(iter(size))] = 0
+    names = [f"x{i}" for i in range(len(terms))]
+    feeds = {n: RNG.standard_normal([size[c] for c in t]).astype(np.float32) for n, t in zip(names, terms, strict=True)}
+    for whole in (True, False):
+        dims = {n: [size[c] if whole else f"d{c}" for c in t] for n, t in zip(names, terms, strict=True)}
+        proto = model([node("Einsum", names, equation=equation)], {n: floats(*d) for n, d in dims.items()}, opset=12)
+        agree(proto, feeds, atol=1e-5)
+        assert not [n for n in imported(proto).main if n.op == "opaque"]
+
+
+@pytest.mark.parametrize("equation", ["ii->i", "...i->i", "ij,kj->ik"], ids=["diagonal", "ellipsis", "size 1"])
+def test_einsum_without_a_form_is_kept(equation: str) -> None:
+    shapes = {"ij,kj->ik": [(3, 4), (2, 1)]}.get(equation, [(3, 3)])
+    names = [f"x{i}" for i in range(len(shapes))]
+    ins = {n: floats(*s) for n, s in zip(names, shapes, strict=True)}
+    proto = model([node("Einsum", names, equation=equation)], ins, opset=12)
+    agree(proto, {n: RNG.standard_normal(s).astype(np.float32) for n, s in zip(names, shapes, strict=True)})
+    assert [n.op for n in imported(proto).main] == ["opaque"]
