@@ -101,7 +101,7 @@ def test_flag_never_raised_is_a_deadlock() -> None:
 
 
 def test_flags_and_barriers_take_places_in_a_queue() -> None:
-    """Depth 2: behind a long instruction two of them fit; the scalar unit stalls at the third until the first leaves."""
+    """Depth 2: behind a long instruction two fit; the scalar unit stalls at the third until the first leaves."""
     for more in (lambda e: e.set_flag(V, MTE3, 1), lambda e: e.barrier(V), lambda e: e.wait_flag(MTE2, V, 0)):
         e = engine(depth=2)
         e.set_flag(MTE2, V, 0)

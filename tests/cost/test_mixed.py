@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from moec.codegen.kernel_ir import (
     Assign,
@@ -24,7 +26,7 @@ from moec.codegen.kernel_ir import (
     SyncAll,
     WaitFlag,
 )
-from moec.codegen.scalar import Core, Scalar, Var, eq
+from moec.codegen.scalar import Core, Scalar, Var, binary, eq, smin
 from moec.diagnostics import CheckFailed
 from moec.targets.ascend.machine import load
 from moec.targets.ascend.model.simulate import simulate
@@ -182,6 +184,43 @@ CARRIED: dict[str, tuple[tuple[Stmt, ...], tuple[Stmt, ...]]] = {
 @pytest.mark.parametrize("name", CARRIED)
 def test_the_same_without_memory(name: str) -> None:
     kernel = mixed(*CARRIED[name], 3)
+    assert simulate(kernel, B1, {}) == simulate(kernel, B1, {}, remember=False)
+
+
+STEP, TILE = Var("i"), Var("t")
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> Kernel:
+    """Tiles of some steps; the vector cores answer each step, which the cube waits for ``lag`` steps later; either side
+    may count steps in one loop or in two, and sizes follow tile, step and core."""
+    tiles, lag = draw(st.integers(1, 14)), draw(st.integers(0, 3))
+    steps = draw(st.sampled_from([3, 8, TILE % 3 + 1, TILE // 4 + 2]))
+    size = [
+        draw(st.sampled_from([64, 640, STEP % 2 * 448 + 64, TILE % 3 * 640 + 64, Core("sub") * 512 + 64])) for _ in "ab"
+    ]
+    deep = draw(st.sampled_from([16, 64, STEP % 3 * 16 + 16, TILE % 2 * 64 + 16]))
+    meet = (CrossCoreSet(1, "V", 4), CrossCoreWait(4)) if draw(st.booleans()) else ()
+    work = (CrossCoreWait(0), *(exp(n) for n in size), *meet, CrossCoreSet(2, "V", 1), exp(size[0]))
+    vector: tuple[Stmt, ...] = (For("i", 0, steps, 1, work),)
+    if draw(st.booleans()):
+        vector = (For("i", 0, steps, 1, (For("b", 0, 1, 1, work),)),)
+    step = (mmad(deep), mmad(16), CrossCoreSet(2, "M", 0), If(binary("<", STEP, lag), (), (CrossCoreWait(1),)))
+    late = For("b", 0, smin(lag, steps), 1, (CrossCoreWait(1),))
+    cube = (For("i", 0, steps, 1, step), late)
+    last = draw(st.booleans())  # the cube may take up the answers of a tile only after its last step
+    if last:
+        cube = (For("i", 0, smin(steps, 8), 1, step[:3]), For("b", 0, smin(steps, 8), 1, (CrossCoreWait(1),)))
+        vector = (For("i", 0, smin(steps, 8), 1, work),)
+    groups = draw(st.integers(1, 3))
+    return mixed(
+        (For("t", Core("idx"), tiles, groups, cube),), (For("t", Core("idx") // 2, tiles, groups, vector),), groups
+    )
+
+
+@given(pipelines())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_random_pipelines_without_memory(kernel: Kernel) -> None:
     assert simulate(kernel, B1, {}) == simulate(kernel, B1, {}, remember=False)
 
 

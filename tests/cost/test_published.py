@@ -30,7 +30,7 @@ def test_staged_matmul(stage: Stage) -> None:
 
 
 def test_staged_matmul_fixpipe() -> None:
-    """Where unit flags are on a Fixpipe counts from when it is taken up: as far ahead of the cube as MTE1's queue, which
+    """With unit flags a Fixpipe counts from when it is taken up: as far ahead of the cube as MTE1's queue, which
     holds loads and flags, lets the scalar unit run. Stage 8 (four entries a step) and the basic API (seven) differ in
     nothing else and measured 273 and 160."""
     for stage in STAGES:

@@ -5,7 +5,7 @@ Base tiles 64x64x64 and 128x256x64. Stages 0 to 3 keep one block of each operand
 from stage 4 on L1 is double buffered and holds several blocks of K (2, then 8, of the first operand; 4 of the
 second); stage 6 takes half of the rows at a time; stage 7 differs from 6 only in scalar code that is worked out at
 compile time, as all of it is here; stage 8 hands over by unit flags. The library of stages 0 to 8 fills L0A by one
-LoadData3D a step (latency 50 for both operands, CANN asc-devkit docs), the basic-API version L0B by four LoadData of 2D,
+LoadData3D a step (latency 50 for both operands, CANN asc-devkit docs), the basic-API version L0B by four 2D ones,
 for which the four of L0A stand here."""
 
 from __future__ import annotations

@@ -11,7 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from moec.codegen.kernel_ir import Assign, For, If, Instr, Let, LoadScalar, SetFlag, Stmt, WaitFlag
+from moec.codegen.kernel_ir import (
+    Assign,
+    CrossCoreSet,
+    CrossCoreWait,
+    For,
+    If,
+    Instr,
+    Let,
+    LoadScalar,
+    SetFlag,
+    Stmt,
+    WaitFlag,
+)
 from moec.codegen.scalar import Scalar, Var, choose
 from moec.targets.ascend.model.terms import (
     SIZE_LIMIT,
@@ -78,7 +90,7 @@ class Analysis:
     def _statement(self, stmt: Stmt) -> Effect:
         if isinstance(stmt, Instr):
             return Effect(self.instruction_roots[stmt], {})
-        if isinstance(stmt, (SetFlag, WaitFlag)):
+        if isinstance(stmt, (SetFlag, WaitFlag, CrossCoreSet, CrossCoreWait)):
             return Effect(tuple(exact(stmt.id)), {})
         if isinstance(stmt, For):
             return self.loop(stmt)

@@ -67,16 +67,21 @@ class Costs(Protocol):
 @dataclass(frozen=True, slots=True)
 class Message:
     """What a core says to the others: it has reached SyncAll (``all``), sets a cross-core flag (``set``: ``mode``,
-    ``id``) or waits for one (``wait``: ``id``). ``at`` is when, in cycles of its own clock."""
+    ``id``), waits for one (``wait``: ``id``), begins (``enter``) or ends (``leave``) an iteration, ``unit`` with
+    ``key``, of the ``depth``-th loop with waits around it. ``at`` is when, in cycles of its own clock."""
 
     kind: str
     at: int
     mode: int = 0
     id: int = 0
+    unit: Unit | None = None
+    key: tuple[Any, ...] = ()
+    depth: int = 0
 
 
 Talk = Generator[Message, int, None]
-"""A core's run: yields messages; is sent the cycle at which it may go on."""
+"""A core's run: yields messages; is sent the cycle at which it may go on; for ``enter``, whether the iteration has been
+applied to it and is over."""
 
 
 class Runner:
@@ -94,6 +99,8 @@ class Runner:
             self.values[program.core_slots[which]] = number
         self._state: int | None = None  # id of the present canonical state, where known
         self._live = True  # whether the engine's fields hold it
+        self.laps = False  # whether it says where iterations with waits begin and end
+        self._depth = 0
 
     def run(self) -> Talk:
         """The whole program; only kernels that synchronise cores yield."""
@@ -124,6 +131,22 @@ class Runner:
         self._state = outcome.state
         self._live = False
 
+    def state(self) -> int:
+        """The id of the present canonical state."""
+        assert self.memory is not None
+        return self._known(self.memory)
+
+    def outcome(self, unit: Unit, start: int, before: list[int]) -> Outcome:
+        """What ``unit`` did since clock ``start`` and totals ``before``."""
+        totals = [b - a for a, b in zip(before, self.engine.totals(), strict=True)]
+        return Outcome(self.engine.now - start, self.state(), totals, tuple(self.values[slot] for slot in unit.out))
+
+    def apply(self, unit: Unit, outcome: Outcome) -> None:
+        """Does what ``unit`` is known to do."""
+        self._apply(outcome)
+        for slot, value in zip(unit.out, outcome.out, strict=True):
+            self.values[slot] = value
+
     # -- running
 
     def _unit(self, unit: Unit, run: Callable[[], None]) -> None:
@@ -137,13 +160,9 @@ class Runner:
         if outcome is None:
             start, before = engine.now, engine.totals()
             run()
-            totals = [b - a for a, b in zip(before, engine.totals(), strict=True)]
-            out = tuple(self.values[slot] for slot in unit.out)
-            memory.outcomes[key] = Outcome(engine.now - start, self._known(memory), totals, out)
+            memory.outcomes[key] = self.outcome(unit, start, before)
             return
-        self._apply(outcome)
-        for slot, value in zip(unit.out, outcome.out, strict=True):
-            self.values[slot] = value
+        self.apply(unit, outcome)
 
     def _block(self, nodes: tuple[Node, ...]) -> None:
         for node in nodes:
@@ -227,11 +246,22 @@ class Runner:
             elif isinstance(node, BranchNode) and node.syncs:
                 yield from self._talk(node.then if node.cond(self.values)[0] else node.orelse)
             elif isinstance(node, LoopNode) and node.syncs:
-                for number in range(*node.bounds(self.values)):
-                    self.values[node.slot] = number
-                    yield from self._talk(node.body.nodes)
+                yield from self._laps(node)
             else:
                 self._node(node)
+
+    def _laps(self, node: LoopNode) -> Talk:
+        for number in range(*node.bounds(self.values)):
+            self.values[node.slot] = number
+            if not self.laps:
+                yield from self._talk(node.body.nodes)
+                continue
+            self._depth += 1
+            key = node.body.key(self.values)
+            if not (yield Message("enter", self.engine.now, unit=node.body, key=key, depth=self._depth)):
+                yield from self._talk(node.body.nodes)
+                yield Message("leave", self.engine.now, unit=node.body, depth=self._depth)
+            self._depth -= 1
 
     def _sync(self, node: SyncNode) -> Talk:
         self._wake()

@@ -22,7 +22,7 @@ from moec.diagnostics import Refusal, Where
 from moec.targets.ascend.cost.cube import DTYPES
 from moec.targets.ascend.cost.instruction import Distances, instruction_cost
 from moec.targets.ascend.machine import Machine
-from moec.targets.ascend.model.cores import Seat, run_cores, seats_of
+from moec.targets.ascend.model.cores import Seat, Together, run_cores, seats_of
 from moec.targets.ascend.model.engine import POOLS, QUEUED, Engine, Timed
 from moec.targets.ascend.model.locality import SAMPLED, Locality, locality
 from moec.targets.ascend.model.nodes import InstrNode, Program
@@ -186,7 +186,10 @@ def simulate(
                    memories[s.kind], dict(s.facts), pools is None)
             for i, s in zip(of, some, strict=True)
         ]  # fmt: skip
-        run_cores(kernel.name, some, runners, int(machine["sync.sync_all"]), int(machine["sync.cross_core"]))
+        together: Together | None = {} if keep and pools is not None and _groups_alone(kernel) else None
+        run_cores(
+            kernel.name, some, runners, int(machine["sync.sync_all"]), int(machine["sync.cross_core"]), together
+        )  # fmt: skip
 
     size = len(counters.index)
     everyone = range(len(seats))
