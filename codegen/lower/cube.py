@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moec.codegen.kernels.cube import Grouped, Product, Repeat, grouped_matmul_kernel, matmul_kernel
+from moec.codegen.kernels.vector.grouped_bias import GroupedBias, grouped_bias_kernel
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
 from moec.codegen.tiling import cube_tile
 from moec.diagnostics import NoKernel, Problem
@@ -85,10 +86,7 @@ def matmul(cx: Lowering, node: Node) -> None:
 @lowering("grouped_matmul")
 def grouped_matmul(cx: Lowering, node: Node) -> None:
     rows, weight, counts = node.operand(0), node.operand(1), node.operand(2)
-    if len(node.operands) > 3 and node.operands[3] is not None:
-        raise NoKernel(
-            Problem("grouped_matmul with a bias has no kernel", where(node), "add the bias in the activation")
-        )
+    bias = node.operands[3] if len(node.operands) > 3 else None
     by_k = not node.attrs["transpose_weight"]
     dtype = need_cube(node, rows.type, weight.type)
     (s, _), (experts, n, depth) = rows.type.dims, weight.type.dims
@@ -98,12 +96,14 @@ def grouped_matmul(cx: Lowering, node: Node) -> None:
         raise NoKernel(Problem("grouped_matmul needs weights of known size", where(node), "give the sizes as numbers"))
     per_expert = -(-cx.size(s) // max(experts, 1))
     tile = cube_tile(per_expert, n, depth, dtype, cx.capacities, node_name(node))
-    grouped = Grouped(experts, n, depth, dtype, device_dtype(node.result.type.dtype), cx.bounds(s)[1], by_k)
+    out = device_dtype(node.result.type.dtype)
+    grouped = Grouped(experts, n, depth, dtype, out if bias is None else "f32", cx.bounds(s)[1], by_k)
     kernel = grouped_matmul_kernel(f"grouped_matmul_{dtype}", cx.capacities, tile, grouped)
-    operands = {
-        "rows": cx.tensor(rows),
-        "w": cx.tensor(weight),
-        "counts": cx.tensor(counts),
-        "out": cx.result(node),
-    }
+    product = cx.result(node) if bias is None else cx.scratch("without_bias", "f32", (s, n))
+    operands = {"rows": cx.tensor(rows), "w": cx.tensor(weight), "counts": cx.tensor(counts), "out": product}
     cx.launch(node, kernel, operands, {"S": s})
+    if bias is None:
+        return
+    added = GroupedBias(experts, n, device_dtype(bias.type.dtype), out, cx.bounds(s)[1])
+    operands = {"x": product, "bias": cx.tensor(bias), "counts": cx.tensor(counts), "y": cx.result(node)}
+    cx.launch(node, grouped_bias_kernel("grouped_bias", cx.capacities, added), operands, {"S": s})

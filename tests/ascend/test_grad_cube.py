@@ -81,7 +81,7 @@ def test_products_by_either_layout_and_repeated(tmp_path: Path, dtype: str, out:
     given, made, lines = [], [], []
     for i, (a, b, ta, tb) in enumerate(PRODUCTS):
         shape_a, shape_b = a.strip("[]").split(", "), b.strip("[]").split(", ")
-        lead = [x for x in np.broadcast_shapes(*([int(d) for d in s[:-2]] for s in (shape_a, shape_b)))]
+        lead = list(np.broadcast_shapes(*([int(d) for d in s[:-2]] for s in (shape_a, shape_b))))
         result = [*map(str, lead), shape_a[-1 if ta else -2], shape_b[-2 if tb else -1]]
         kind = f"{out}[{', '.join(result)}]"
         given.append(f"%a{i}: {dtype}{a}, %b{i}: {dtype}{b}")
@@ -98,3 +98,36 @@ def test_products_by_either_layout_and_repeated(tmp_path: Path, dtype: str, out:
         got, exact = layer.run(arrays), layer.reference(arrays, fp64=True)
         for i in range(len(PRODUCTS)):
             close(got[f"y{i}"], exact[f"y{i}"], out, max(size, 127))
+
+
+def test_grouped_product_with_a_bias(tmp_path: Path) -> None:
+    text = """
+symbol S in [0, 100000]
+func main(%x: bf16[S, 40], %w: bf16[4, 126, 40], %c: i32[4], %b: bf16[4, 126], %u: f32[S, 16], %v: f32[4, 2060, 16],
+          %d: f32[4, 2060]) -> (y: bf16[S, 126], z: f32[S, 2060]) {
+  %0 = grouped_matmul(%x, %w, %c, %b) {transpose_weight = true} : bf16[S, 126]
+  %1 = grouped_matmul(%u, %v, %c, %d) {transpose_weight = true} : f32[S, 2060]
+  return %0, %1
+}
+""".replace(",\n          %d", ", %d")
+    layer = Layer(text, tmp_path)
+    rng = np.random.default_rng(7)
+    for rows, how, order in (
+        (0, "even", "forward"),
+        (1, "one", "reverse"),
+        (127, "even", "forward"),
+        (300, "one", "random:2"),
+    ):
+        arrays = {
+            "x": (rows, 40),
+            "w": (4, 126, 40),
+            "b": (4, 126),
+            "u": (rows, 16),
+            "v": (4, 2060, 16),
+            "d": (4, 2060),
+        }
+        given = {n: numbers(rng, s, "bf16" if n in "xwb" else "f32") for n, s in arrays.items()}
+        given["c"] = counts_of(rows, 4, how)
+        got, exact = layer.run(given, MOEC_CPU_ORDER=order), layer.reference(given, fp64=True)
+        close(got["y"], exact["y"], "bf16", 41)
+        close(got["z"], exact["z"], "f32", 17)

@@ -173,7 +173,8 @@ def _derive(
     if g.score == "softmax":
         dx = v.mul(scores, v.sub(ds, v.row_reduce("Sum", v.mul(ds, scores))))
     else:
-        dx = v.mul(v.mul(ds, scores), v.sub(1.0, scores))
+        rest = v.sub(1.0, scores)
+        dx = v.mul(v.mul(ds, scores), rest)
     result = v.cast(dx, g.dtype)
     v.outputs.append(result)
     places: dict[Val, Buffer | LocalRef] = {raw: x_in, marked: hits, dw: spread, result: out}
