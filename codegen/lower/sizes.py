@@ -9,9 +9,10 @@ from moec.codegen.lower.base import Lowering
 from moec.codegen.scalar import Arg, Scalar
 from moec.ir.symbol import Dim, evaluate, symbols_of
 
-CHECKED = (0, 1, 3, 70, 5000)
-"""What run-time sizes are in checks, as near as their bounds allow: nothing, one, little, and so much that each core
-takes many tiles (the middle ones are left out of the check)."""
+CHECKED = (0, 1, 3, 70)
+"""What run-time sizes are in checks, all at once, as near as their bounds allow."""
+MANY = 200_000
+"""What each is in turn, beside others of 3: each core takes many tiles (the middle ones are left out of the check)."""
 
 
 class Sizes:
@@ -34,11 +35,13 @@ class Sizes:
         return arg
 
     def witness(self, cores: Sequence[int] = (1, 2)) -> None:
-        """Checks at sizes that belong together: every symbol at each of CHECKED, within its bounds."""
-        symbols = sorted({s for dim in self.given.values() for s in symbols_of(dim)})
+        """Checks at sizes that belong together: every symbol at each of CHECKED, and each in turn at MANY."""
         table = self.cx.module.symbols
-        for number in CHECKED if symbols else (0,):
-            env = {s: min(max(number, table[s][0]), table[s][1]) for s in symbols}
+        symbols = sorted({s for dim in self.given.values() for s in symbols_of(dim)})
+        runs = [dict.fromkeys(symbols, n) for n in (CHECKED if symbols else CHECKED[:1])]
+        runs += [dict.fromkeys(symbols, 3) | {s: MANY} for s in symbols]
+        for run in runs:
+            env = {s: min(max(n, table[s][0]), table[s][1]) for s, n in run.items()}
             numbers = {name: evaluate(dim, env) for name, dim in self.given.items()}
             if all(n >= 0 for n in numbers.values()):
                 for c in cores:
