@@ -38,7 +38,8 @@ FAR = 1 << 62
 class Sync:
     """A flag from pipe ``src`` (after child ``after`` of ``block``) to pipe ``dst`` (before child ``before``), or, when
     the pipes are equal, a barrier before child ``before``. ``slot`` picks among ``slots`` event ids. ``when`` guards a
-    barrier (None: always)."""
+    barrier (None: always). A carried flag is raised before the outermost loop and taken down after it, or, if ``near``,
+    around the innermost one."""
 
     src: str
     dst: str
@@ -49,6 +50,7 @@ class Sync:
     slot: Scalar = 0
     slots: int = 1
     when: Scalar | None = None
+    near: bool = False
 
     @property
     def is_barrier(self) -> bool:
@@ -238,6 +240,12 @@ def _implies(strong: Sync, weak: Sync) -> bool:
         and ((strong.slot, strong.slots) == (weak.slot, weak.slots) or not strong.carried)
         and (strong.after, strong.before) != (weak.after, weak.before)
     )
+
+
+def innermost_loop(kernel: Kernel, block: Path) -> Path:
+    """Path of the loop next around ``block``."""
+    found = [i for i, stmt in enumerate(_ancestors(kernel, block)) if isinstance(stmt, For)]
+    return block[: 2 * found[-1] + 1]
 
 
 def outermost_loop(kernel: Kernel, block: Path) -> Path:

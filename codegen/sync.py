@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from moec.codegen.depend import Sync, candidates, outermost_loop
+from moec.codegen.depend import Sync, candidates, innermost_loop, outermost_loop
 from moec.codegen.hazards import Step, check, cores_of, program_of, violations
 from moec.codegen.interpret import Path
 from moec.codegen.kernel_ir import Barrier, For, If, Kernel, SetFlag, Stmt, WaitFlag
@@ -31,6 +31,9 @@ def synchronise(kernel: Kernel) -> Kernel:
     joined = _within_ids(needed)
     if joined != needed:
         needed = _minimal(kernel, joined)
+    nearer = _nearer(kernel, needed)
+    if nearer != needed and _suffices(kernel, nearer):
+        needed = _minimal(kernel, nearer)
     done, _ = insert(kernel, needed, _allocate(kernel, needed))
     wrong = check(done)
     if wrong:
@@ -39,11 +42,7 @@ def synchronise(kernel: Kernel) -> Kernel:
 
 
 def _minimal(kernel: Kernel, syncs: Sequence[Sync]) -> list[Sync]:
-    bases, total = [], 0
-    for s in syncs:
-        bases.append(total)
-        total += s.slots
-    full, tags = insert(kernel, syncs, bases)
+    full, tags = _with_own_ids(kernel, syncs)
     programs = _programs(full)
     for program in programs:
         wrong = violations(program)
@@ -59,6 +58,19 @@ def _minimal(kernel: Kernel, syncs: Sequence[Sync]) -> list[Sync]:
         if not any(violations(program, left_out, first=True) for program in programs):
             dropped = trial
     return [s for i, s in enumerate(syncs) if i not in dropped]
+
+
+def _with_own_ids(kernel: Kernel, syncs: Sequence[Sync]) -> tuple[Kernel, dict[Path, int]]:
+    """``insert`` with event ids that no two share, however many that takes."""
+    bases, total = [], 0
+    for s in syncs:
+        bases.append(total)
+        total += s.slots
+    return insert(kernel, syncs, bases)
+
+
+def _suffices(kernel: Kernel, syncs: Sequence[Sync]) -> bool:
+    return not any(violations(p, first=True) for p in _programs(_with_own_ids(kernel, syncs)[0]))
 
 
 def _programs(kernel: Kernel) -> list[list[Step]]:
@@ -93,6 +105,28 @@ def _within_ids(syncs: Sequence[Sync]) -> list[Sync]:
             out[i] = joint
             del out[j]
     return out
+
+
+def _nearer(kernel: Kernel, syncs: Sequence[Sync]) -> list[Sync]:
+    """``syncs`` with the carried flags by slot of pipe pairs that have too few ids kept to their innermost loops.
+
+    Such a flag is down between two runs of its loop, so loops that follow one another can share ids; the price is that
+    the awaiting pipe stops at the loop's end until the other has caught up.
+    """
+    total: dict[tuple[str, str], int] = {}
+    for s in syncs:
+        total[s.src, s.dst] = total.get((s.src, s.dst), 0) + (0 if s.is_barrier else s.slots)
+    return [
+        replace(s, near=True)
+        if s.carried and s.slots > 1 and total[s.src, s.dst] > EVENT_IDS and _inside(kernel, s.block)
+        else s
+        for s in syncs
+    ]
+
+
+def _inside(kernel: Kernel, block: Path) -> bool:
+    """Whether ``block`` is in a loop in a loop."""
+    return innermost_loop(kernel, block) != outermost_loop(kernel, block)
 
 
 def _loss(joint: Sync, one: Sync) -> int:
@@ -156,7 +190,7 @@ def insert(kernel: Kernel, syncs: Sequence[Sync], bases: Sequence[int]) -> tuple
         before.setdefault(here, []).append((WaitFlag(s.src, s.dst, event), i))
         after.setdefault((*s.block, s.after), []).append((SetFlag(s.src, s.dst, event), i))
         if s.carried:
-            loop = outermost_loop(kernel, s.block)
+            loop = (innermost_loop if s.near else outermost_loop)(kernel, s.block)
             for slot in range(s.slots):
                 before.setdefault(loop, []).append((SetFlag(s.src, s.dst, base + slot), i))
                 after.setdefault(loop, []).append((WaitFlag(s.src, s.dst, base + slot), i))
