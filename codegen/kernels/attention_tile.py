@@ -181,10 +181,9 @@ def _backward_fits(t: Tile, a: Attention, caps: Capacities, by_keys: bool) -> bo
 def backward_tile(a: Attention, queries: int, keys: int, caps: Capacities, by_keys: bool, node: str = "") -> Tile:
     """The largest tile that fits the kernel of dk and dv (``by_keys``) or that of dq.
 
-    L0 takes what the sums run over in one piece: with several pieces in each of a pair's products, more buffers would
-    be in flight than there are events to tell them apart.
+    L0 takes what the sums run over in one piece where it can, which leaves more events for the other products.
     """
-    candidates = [t for t in _candidates(queries, keys) if t.depth >= (t.rows if by_keys else t.keys)]
+    candidates = _candidates(queries, keys)
     fitting = [t for t in candidates if _backward_fits(t, a, caps, by_keys)]
     if not fitting:
         least = KEYS[-1] * (pad_to(a.inner, 16) + pad_to(a.values, 16)) * 4
@@ -196,4 +195,9 @@ def backward_tile(a: Attention, queries: int, keys: int, caps: Capacities, by_ke
                 "use narrower heads",
             )
         )
-    return max(fitting, key=lambda t: (t.rows * t.keys * (3 if t.score_slots == 2 else 2), t.rows, -t.depth))
+
+    def worth(t: Tile) -> tuple[int, int, bool, int]:
+        whole = t.depth >= (t.rows if by_keys else t.keys)
+        return t.rows * t.keys * (3 if t.score_slots == 2 else 2), t.rows, whole, -t.depth if whole else t.depth
+
+    return max(fitting, key=worth)

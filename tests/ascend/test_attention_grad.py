@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ascend_run import Case, Project, built, mask_sites
-from attention_layers import Net, agree, arrays_of, gradient, program, run_alike, with_gradient
+from attention_layers import Errors, Net, arrays_of, gradient, program, run_alike, with_gradient
 from kernel_sites import without_each
 
 from moec.codegen.hazards import check
@@ -32,6 +32,7 @@ PLAIN = Net("bf16", 2, 1, 64, 64, causal=True)
 
 
 def compare(nets: dict[str, Net], project: Project) -> None:
+    errors = Errors()
     for batch, queries, keys in SIZES:
         arrays, sizes = {}, {"B": batch, "S": queries, "T": keys}
         inputs = {}
@@ -44,8 +45,8 @@ def compare(nets: dict[str, Net], project: Project) -> None:
             want, plain = gradient(net, inputs[name]), gradient(net, inputs[name], np.float32)
             for result, value in want.items():
                 dtype = net.sinks if result == "dsinks" else net.dtype
-                what = f"{result} of {name} at {sizes}"
-                agree(got[f"{name}_{result}"], value, plain[result], dtype, what)
+                errors.add(f"{name} {result}", got[f"{name}_{result}"], value, plain[result], dtype)
+    errors.check()
 
 
 def test_gradient(tmp_path: Path) -> None:

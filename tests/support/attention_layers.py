@@ -22,7 +22,6 @@ SMALL = {"S": 32, "T": 64}
 ORDERS = ("forward", "reverse", "random:3")
 CARRIER = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "bool": np.bool_}
 RESULTS = ("dq", "dk", "dv", "dsinks", "dq_rope", "dk_rope")
-ROUNDING = {"f32": 2.0**-23, "f16": 2.0**-11, "bf16": 2.0**-8}
 
 Arrays = dict[str, np.ndarray]
 
@@ -179,17 +178,28 @@ def run_alike(project: Project, arrays: Arrays, sizes: Mapping[str, int]) -> Arr
     return runs[0]
 
 
-def agree(got: np.ndarray, want: np.ndarray, plain: np.ndarray, dtype: str, what: str) -> None:
-    """Within four times the error that ``plain`` (f32 arithmetic) has against ``want`` (fp64) once rounded to
-    ``dtype``, and never asked to be closer than a rounding of the largest number."""
-    if want.size == 0:
-        return
-    where = np.isfinite(want)
-    np.testing.assert_array_equal(np.isfinite(got.astype(np.float64)), where, what)
-    rounded = plain.astype(CARRIER[dtype]).astype(np.float64)
-    real = want[where]
-    if real.size == 0:
-        return
-    allowed = 4 * max(np.max(np.abs(rounded[where] - real)), ROUNDING[dtype] * np.max(np.abs(real)) / 2)
-    error = np.max(np.abs(got.astype(np.float64)[where] - real))
-    assert error <= allowed, f"{what}: {error:.2e}, at most {allowed:.2e}"
+class Errors:
+    """Errors against fp64 by result, over several sizes, relative to the largest number (at least 1: inputs are of that
+    size). They may be four times those of f32 arithmetic rounded to the result's dtype; a single size is too few
+    numbers to tell what that arithmetic's errors are."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, float] = {}
+        self.allowed: dict[str, float] = {}
+
+    def add(self, name: str, got: np.ndarray, want: np.ndarray, plain: np.ndarray, dtype: str) -> None:
+        where = np.isfinite(want)
+        np.testing.assert_array_equal(np.isfinite(got.astype(np.float64)), where, name)
+        real = want[where]
+        if real.size == 0:
+            return
+        scale = max(1.0, np.max(np.abs(real)))
+        error = np.max(np.abs(got.astype(np.float64)[where] - real)) / scale
+        rounded = np.max(np.abs(plain.astype(CARRIER[dtype]).astype(np.float64)[where] - real)) / scale
+        self.found[name] = max(self.found.get(name, 0.0), error)
+        self.allowed[name] = max(self.allowed.get(name, 0.0), 4 * rounded)
+
+    def check(self) -> None:
+        assert self.found
+        for name, error in self.found.items():
+            assert error <= self.allowed[name], f"{name}: {error:.2e}, at most {self.allowed[name]:.2e}"
