@@ -171,7 +171,9 @@ def _args(launch: Launch, program: Program, sizes: Sizes) -> dict[str, int]:
 
 
 def _one_op(op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> Module:
-    """A module whose main function is ``op`` on inputs of the given types."""
+    """A module whose main function is ``op`` on inputs of the given types; results without elements are not returned,
+    as kernels do not write them.
+    """
     module = Module()
     graph = module.add(Graph("main"))
     values = [None if t is None else graph.add_input(f"x{i}", t) for i, t in enumerate(operands)]
@@ -179,7 +181,8 @@ def _one_op(op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, 
         node = Builder(graph).node(op, *values, **attrs)
     except ValueError as error:
         raise Refusal(str(error), Where(node=op), "`moec ops` lists ops, operands and attributes") from None
-    graph.set_outputs(node.results, [f"y{i}" for i in range(len(node.results))])
+    made = [r for r in node.results if 0 not in r.type.dims]  # what a gradient has none of is empty, and has no tensor
+    graph.set_outputs(made, [f"y{i}" for i in range(len(made))])
     return module
 
 

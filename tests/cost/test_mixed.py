@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from moec.codegen.kernel_ir import (
     Assign,
+    Barrier,
     Buffer,
     CrossCoreSet,
     CrossCoreWait,
@@ -148,6 +149,7 @@ def test_spans_of_the_slowest_core() -> None:
 
 
 COUNT, SIZE = Var("count"), Var("size")
+IDLE = Barrier("ALL")
 CARRIED: dict[str, tuple[tuple[Stmt, ...], tuple[Stmt, ...]]] = {
     # What lies between two waits is looked up; an inner loop's length follows the outer variable.
     "lengths": (
@@ -171,6 +173,11 @@ CARRIED: dict[str, tuple[tuple[Stmt, ...], tuple[Stmt, ...]]] = {
                                             CrossCoreSet(2, "M", 0), For("k", 0, COUNT, 1, (mmad(32),)),
                                             Assign(COUNT, COUNT + 2), CrossCoreWait(1))),),
         (For("j", 0, 30, 1, (CrossCoreWait(0), exp(64), CrossCoreSet(2, "V", 1))),),
+    ),
+    # The cube runs ahead, then falls behind: only the distance of the clocks tells the iterations of a tile apart.
+    "ahead, then behind": (
+        (For("t", 0, 8, 1, (For("i", 0, 12, 1, (mmad(Var("t") % 2 * 240 + 16), CrossCoreSet(2, "M", 0), IDLE)),)),),
+        (For("t", 0, 8, 1, (For("i", 0, 12, 1, (CrossCoreWait(0), exp(4096), IDLE)),)),),
     ),
     # Both directions, and a vector core that does more than the other.
     "ping pong": (
@@ -200,8 +207,9 @@ def pipelines(draw: st.DrawFn) -> Kernel:
         draw(st.sampled_from([64, 640, STEP % 2 * 448 + 64, TILE % 3 * 640 + 64, Core("sub") * 512 + 64])) for _ in "ab"
     ]
     deep = draw(st.sampled_from([16, 64, STEP % 3 * 16 + 16, TILE % 2 * 64 + 16]))
+    idle = (IDLE,) if draw(st.booleans()) else ()
     meet = (CrossCoreSet(1, "V", 4), CrossCoreWait(4)) if draw(st.booleans()) else ()
-    work = (CrossCoreWait(0), *(exp(n) for n in size), *meet, CrossCoreSet(2, "V", 1), exp(size[0]))
+    work = (CrossCoreWait(0), *(exp(n) for n in size), *meet, CrossCoreSet(2, "V", 1), exp(size[0]), *idle)
     vector: tuple[Stmt, ...] = (For("i", 0, steps, 1, work),)
     if draw(st.booleans()):
         vector = (For("i", 0, steps, 1, (For("b", 0, 1, 1, work),)),)

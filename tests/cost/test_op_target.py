@@ -12,7 +12,7 @@ from moec.ir.types import BF16, F32, I32, TensorType
 from moec.target import KernelTime
 from moec.targets.ascend import load_target
 from moec.targets.ascend.machine import load
-from moec.targets.ascend.opmodel.constants import OP_MODEL_VERSION
+from moec.targets.ascend.model.result import MODEL_VERSION
 
 B1 = load_target("ascend910b1")
 ATTENTION: dict[str, Any] = {
@@ -34,9 +34,9 @@ def attention(queries: int, causal: bool = True, grad: bool = False) -> KernelTi
     return B1.estimate("attention_grad" if grad else "attention", operands, ATTENTION | {"causal": causal}, {})
 
 
-def test_attention_is_answered_by_the_operator_model() -> None:
+def test_attention_is_answered_by_its_kernel() -> None:
     time = attention(4096)
-    assert time.model == OP_MODEL_VERSION
+    assert time.model == MODEL_VERSION
     assert time.core == "mix"
     assert time.us > time.floor_us > 0
     assert 0.9 < attention(4096, causal=False).flops / (4 * 32 * 4096 * 4096 * 128) < 1.1
