@@ -105,6 +105,8 @@ def test_the_excerpt_shows_the_kernels_of_a_real_run() -> None:
     done = compile(ROOT / shlex.split(command)[2])
     (excerpt,) = [text for kind, text in BLOCKS if not kind and "bound by" in text]
     rows = [line.split() for line in excerpt.splitlines()]
-    shown = [(r[0], r[1], int(r[2])) for r in rows if len(r) == 7 and r[0] != "kernel"]
+    first = [r[:3] for r in rows].index(["kernel", "core", "blocks"])
+    last = [r[:1] for r in rows].index(["total"])
+    shown = [(r[0], r[1], int(r[2])) for r in rows[first + 1 : last]]
     assert done.schedule is not None
     assert shown == [(k.kernel, k.core, k.blocks) for k in done.schedule.kernels]
