@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ascend_run import Project, built
+from ascend_run import Project, built, issued
 
 import moec
 from moec.codegen.capacities import Capacities
 from moec.codegen.hazards import check
+from moec.codegen.kernel_ir import Witness
 from moec.codegen.limits import check_limits
 from moec.codegen.lower import lower_module
-from moec.codegen.program import Program
+from moec.codegen.program import Program, block_dim, launch_args
 from moec.codegen.program_text import parse_program, print_program
 from moec.codegen.races import check_races
 from moec.eval import run
@@ -68,6 +70,32 @@ def test_forward_and_backward_run_as_the_reference_says(plan: str, tmp_path: Pat
     runs = [(1, "forward"), (5, "reverse"), (64, "random:3")] if plan == "all saved" else [(5, "forward")]
     for tokens, order in runs:
         agrees(module, project, tokens, order)
+
+
+def test_what_runs_is_what_the_kernels_say(tmp_path: Path) -> None:
+    """Instructions, flags and barriers of every launch, as the kernel IR issues and as the CPU model counts them."""
+    module, program = lowered("all saved")
+    given, tokens = inputs_of(module, 5), 5
+    names = {str(v.name) for v in module.main.inputs}
+    values = run(module, {n: given[n] for n in names}, {n: a for n, a in given.items() if n not in names})
+    scores = 1 / (1 + np.exp(-values["logits"].astype(np.float64)))
+    chosen = np.argsort(-scores, axis=1)[:, :2]
+    counts = tuple(int(n) for n in np.bincount(chosen.ravel(), minlength=scores.shape[1]))
+    path = tmp_path / "stats.json"
+    built(program, tmp_path).outputs(given, {"T": tokens}, MOEC_CPU_STATS=str(path))
+    launches = json.loads(path.read_text())["launches"]
+    assert len(launches) == len(program.launches()) > 20
+    for launch, ran in zip(program.launches(), launches, strict=True):
+        kernel = program.kernel(launch.kernel)
+        args = launch_args(launch, kernel, {"T": tokens})
+        data = tuple((p.name, counts) for p in kernel.params if p.role == "counts" and p.direction == "in")
+        cores = block_dim(kernel, args, program.cores)
+        planned = issued(kernel, Witness(tuple(args.items()), cores, data))
+        got = {(i["pipe"], i["op"]): i["count"] for i in ran["instructions"]}
+        wanted = {k: n for k, (n, _) in planned.items()}
+        if kernel.name.startswith(("permute", "gating")) and "grad" not in kernel.name:
+            continue  # their scalar loops follow the ids in device memory
+        assert got == wanted, kernel.name
 
 
 def test_every_kernel_passes_the_static_checks() -> None:
