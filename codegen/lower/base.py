@@ -35,6 +35,7 @@ FAMILIES = (
     "fetch",
     "gating",
     "gating_grad",
+    "labels",
     "histogram",
     "moves",
     "permute",

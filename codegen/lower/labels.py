@@ -1,0 +1,68 @@
+"""Lowering of labels: one-hot rows, and the cross entropy of logits."""
+
+from __future__ import annotations
+
+from moec.codegen.builder import KernelBuilder
+from moec.codegen.kernels.vector.assemble import Job, Sink, Source, assemble
+from moec.codegen.kernels.vector.labels import one_hot_kernel, pick_kernel
+from moec.codegen.kernels.vector.values import Values
+from moec.codegen.lower.base import Lowering, device_dtype, lowering, where
+from moec.codegen.scalar import Scalar
+from moec.diagnostics import NoKernel, Problem
+from moec.ir.graph import Node
+from moec.ir.symbol import Dim
+
+FLOATS = ("f32", "f16", "bf16")
+
+
+def _count(dims: tuple[Dim, ...]) -> Dim:
+    total: Dim = 1
+    for d in dims:
+        total = total * d
+    return total
+
+
+@lowering("one_hot")
+def one_hot(cx: Lowering, node: Node) -> None:
+    labels, depth, dtype = node.operand(0), node.attrs["depth"], node.result.type.dtype.name
+    last = node.attrs["axis"] in (-1, labels.type.rank)
+    if not isinstance(depth, int) or not last or dtype not in FLOATS or labels.type.dtype.name not in ("i32", "i64"):
+        what = f"one_hot of {labels.type} as {node.result.type} has no kernel"
+        raise NoKernel(Problem(what, where(node), "i32 and i64 labels to f32, f16 and bf16 in the last dimension have"))
+    kernel = one_hot_kernel("one_hot", cx.capacities, depth, device_dtype(labels.type.dtype), dtype)
+    cx.launch(node, kernel, {"labels": cx.tensor(labels), "y": cx.result(node)}, {"tokens": _count(labels.type.dims)})
+
+
+@lowering("cross_entropy")
+def cross_entropy(cx: Lowering, node: Node) -> None:
+    """The label's logit first, then ln(sum of e^(x - max)) - (picked - max) of each row, 0 where it does not count."""
+    logits, labels = node.operand(0), node.operand(1)
+    dtype, cols = logits.type.dtype.name, logits.type.dims[-1]
+    if dtype not in FLOATS or labels.type.dtype.name not in ("i32", "i64"):
+        what = f"cross_entropy of {logits.type} by {labels.type} has no kernel"
+        raise NoKernel(Problem(what, where(node), "f32, f16 and bf16 logits by i32 and i64 labels have one"))
+    tokens, width = _count(labels.type.dims), cols if isinstance(cols, int) else None
+    sizes = {"tokens": tokens} | ({} if width is not None else {"cols": cols})
+    picked, counted = (cx.scratch(n, "f32", labels.type.dims) for n in ("picked", "counted"))
+    pick = pick_kernel(
+        "pick_labels", cx.capacities, device_dtype(labels.type.dtype), dtype, width, node.attrs["ignore"]
+    )
+    ends = {"x": cx.tensor(logits), "labels": cx.tensor(labels), "picked": picked, "counted": counted}
+    cx.launch(node, pick, ends, sizes)
+    k = KernelBuilder("cross_entropy", "aiv", cx.capacities)
+    rows: Scalar = k.arg("tokens")
+    columns: Scalar = k.arg("cols", 1, cx.bounds(cols)[1]) if width is None else width
+    x = k.gm("x", dtype, (rows, columns), "in")
+    chosen, counts = k.gm("picked", "f32", (rows,), "in"), k.gm("counted", "f32", (rows,), "in")
+    y = k.gm("y", "f32", (rows,), "out")
+    v = Values()
+    raw, at, wanted = v.input("full", dtype), v.input("col", "f32"), v.input("col", "f32")
+    wide = v.cast(raw, "f32")
+    top = v.row_reduce("Max", wide)
+    total = v.row_reduce("Sum", v.unary("Exp", v.sub(wide, top)))
+    loss = v.sub(v.unary("Ln", total), v.sub(at, top))
+    loss = v.select(v.compare("GT", wanted, 0.0), loss, 0.0)
+    sources = (Source(raw, x), Source(at, chosen), Source(wanted, counts))
+    job = Job(k, v, rows, columns, cx.bounds(cols)[1], sources, (Sink(loss, y),))
+    kernel = k.finish(assemble(job))
+    cx.launch(node, kernel, {"x": ends["x"], "picked": picked, "counted": counted, "y": cx.result(node)}, sizes)
