@@ -27,6 +27,10 @@ class _Space:
     full: Shape
     given: dict[str, Dim]
 
+    def shape(self, value: Value) -> Shape:
+        """The dims of ``value``; where every value is a scalar, those of one element, which is then computed as any."""
+        return value.type.dims or (self.full if self.full == (1,) else ())
+
     def size(self, name: str, dim: Dim) -> Scalar:
         """``dim`` as a literal, or as a run-time argument called ``name``."""
         if isinstance(dim, int):
@@ -96,7 +100,7 @@ def vector_kernel(
 
 
 def _source(space: _Space, body: Body, node: Node, value: Value, name: str, rows: Scalar, cols: Scalar) -> Source:
-    shape = value.type.dims
+    shape = space.shape(value)
     dtype = device_dtype(value.type.dtype)
     place = form(shape, space.full) if shape else "scalar"
     if place is not None:
@@ -116,7 +120,7 @@ def _source(space: _Space, body: Body, node: Node, value: Value, name: str, rows
 
 
 def _sink(space: _Space, body: Body, node: Node, value: Value, name: str, rows: Scalar, cols: Scalar) -> Sink:
-    shape = value.type.dims
+    shape = space.shape(value)
     dtype = device_dtype(value.type.dtype)
     reduced = shape == space.full[:-1] and shape != space.full
     place = "column" if reduced else form(shape, space.full) if shape else "scalar"
