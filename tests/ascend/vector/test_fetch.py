@@ -48,11 +48,14 @@ def fetch_inputs(rng: np.random.Generator, t: int, dtype: str, index: str) -> di
     return out
 
 
-@pytest.mark.parametrize(("dtype", "index"), [("f32", "i64"), ("bf16", "i32"), ("i64", "i64")])
+SWEPT = [pytest.param(*pair, marks=pytest.mark.slow) for pair in (("bf16", "i32"), ("i64", "i64"))]
+
+
+@pytest.mark.parametrize(("dtype", "index"), [("f32", "i64"), *SWEPT])
 def test_rows_by_index(tmp_path: Path, dtype: str, index: str) -> None:
     layer = Layer(fetch_module(dtype, index, dtype != "i64"), tmp_path)
     rng = np.random.default_rng(0)
-    for i, t in enumerate((1, 5, 127)):
+    for i, t in enumerate((1, 5, 127, 400)):
         arrays = fetch_inputs(rng, t, dtype, index)
         got, want = layer.run(arrays, MOEC_CPU_ORDER=ORDERS[i % 3]), layer.reference(arrays)
         for j, name in enumerate(want):

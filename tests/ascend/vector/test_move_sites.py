@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 from vector_moves import module
 from vector_run import Layer, numbers
 
@@ -19,6 +20,7 @@ def caught(layer: Layer, cases: Sequence[dict[str, np.ndarray]]) -> None:
     assert not report.missed, f"{report}: {report.missed}"
 
 
+@pytest.mark.slow
 def test_moves(tmp_path: Path) -> None:
     lines = [
         ("slice(%x) {axis = 2, start = 8, stop = 16, step = 1}", "f32[2, T, 8]"),
@@ -31,6 +33,7 @@ def test_moves(tmp_path: Path) -> None:
     caught(layer, [{"x": numbers(rng, (2, t, 16), "f32"), "r": numbers(rng, (1, t, 15), "f32")} for t in (3, LONG)])
 
 
+@pytest.mark.slow
 def test_rope(tmp_path: Path) -> None:
     lines = [
         ('rope(%x, %c, %c) {rotary_dim = 10, layout = "interleaved"}', "bf16[T, 24]"),

@@ -32,11 +32,14 @@ def slices(d: str) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16", "i64", "bool"])
+SWEPT = [pytest.param(d, marks=pytest.mark.slow) for d in ("bf16", "i64", "bool")]
+
+
+@pytest.mark.parametrize("dtype", ["f32", *SWEPT])
 def test_every_move(tmp_path: Path, dtype: str) -> None:
     layer = Layer(module(GIVEN.replace("D", dtype), slices(dtype)), tmp_path)
     rng = np.random.default_rng(0)
-    for i, t in enumerate((0, 1, 5, 126, 127)):
+    for i, t in enumerate((0, 1, 5, 126, 127, 1300)):
         shapes = {"x": (2, t, 9), "z": (2, t, 2), "c": (2, t, 1), "r": (1, t, 9), "o": (9,)}
         same(layer, {n: values(rng, s, dtype) for n, s in shapes.items()}, MOEC_CPU_ORDER=ORDERS[i % 3])
 

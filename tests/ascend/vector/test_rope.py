@@ -42,11 +42,17 @@ def rope_inputs(rng: np.random.Generator, t: int, dtype: str, table: str) -> dic
     return out
 
 
-@pytest.mark.parametrize(("dtype", "table"), [("f32", "f32"), ("bf16", "bf16")])
-def test_rope(tmp_path: Path, dtype: str, table: str) -> None:
-    layer = Layer(rope_module(dtype, table, LAYOUTS if dtype == "f32" else LAYOUTS[1:3]), tmp_path)
+SWEPT = [
+    pytest.param("f32", "f32", LAYOUTS, marks=pytest.mark.slow),
+    pytest.param("bf16", "f32", LAYOUTS, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("dtype", "table", "layouts"), [("bf16", "bf16", LAYOUTS[1:3]), *SWEPT])
+def test_rope(tmp_path: Path, dtype: str, table: str, layouts: tuple[str, ...]) -> None:
+    layer = Layer(rope_module(dtype, table, layouts), tmp_path)
     rng = np.random.default_rng(0)
-    for i, t in enumerate((0, 1, 5, 127)):
+    for i, t in enumerate((0, 1, 5, 127, 700)):
         arrays = rope_inputs(rng, t, dtype, table)
         got, exact = layer.run(arrays, MOEC_CPU_ORDER=ORDERS[i % 3]), layer.reference(arrays, fp64=True)
         for name, e in exact.items():
