@@ -8,6 +8,7 @@ Conditions are bits; they become bytes only where they leave the kernel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -284,7 +285,12 @@ class Body:
         self._define(node, f(self.values, self._tensor(node, 0)))
 
     def _pow(self, node: Node) -> None:
-        v, x, power = self.values, self._tensor(node, 0), self.operands[node.operand(1)].literal
+        v, power = self.values, self.operands[node.operand(1)].literal
+        base = self.operands[node.operand(0)].literal
+        if power is None and base is not None and base > 0:  # e^(y ln base); ln rounds once, in f64
+            self._define(node, v.unary("Exp", v.scalar("Muls", self._tensor(node, 1), math.log(base))))
+            return
+        x = self._tensor(node, 0)
         if power == 2:
             self._define(node, v.mul(x, x))
         elif power == 3:
