@@ -1,4 +1,4 @@
-"""What each rule of the mathematical rewrites makes of its first case, and the gradient of that: one file a pass.
+"""What each rule of the rewrites makes of its first case, and the gradient of that: one file a pass.
 
 ``rules/<pass>.txt`` holds, for each rule, the IR before and after, and, where it has a gradient, the joint graph of
 after. ``--snapshot-update`` writes it.
@@ -26,6 +26,8 @@ from moec.rewrite.rule import Rule
 
 FOLDER = Path(__file__).parent / "rules"
 PASSES = (
+    "canonicalise",
+    "fuse-gating",
     "fuse-norm",
     "fuse-rope",
     "fuse-swiglu",
