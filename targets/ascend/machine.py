@@ -38,7 +38,8 @@ def _schema() -> dict[str, str]:
     memory = {
         "hbm_bytes": "B", "l2_bytes": "B", "hbm_peak": "B/s", "hbm_rate": "B/s", "hbm_mixed": "B/s",
         "l2_peak": "B/s", "l2_rate": "B/s",
-        "hbm_per_core": "B/cycle", "line": "B", "request": "B", "same_line": "cycles", "write_buffer": "B", "past_row": "B",
+        "hbm_per_core": "B/cycle", "line": "B", "request": "B", "same_line": "cycles",
+        "write_buffer": "B", "past_row": "B",
     }  # fmt: skip
     keys |= {f"memory.{k}": unit for k, unit in memory.items()}
     keys |= {f"buffers.{b}.{k}": "B" for b in BUFFERS for k in ("bytes", "reserved", "align")}

@@ -128,7 +128,6 @@ class AscendTarget:
             "HBM" if work > launch else "launch", 0, size, model=MODEL_VERSION,
         )  # fmt: skip
 
-
     def _copy(self, program: Program, step: Copy, sizes: Sizes) -> KernelTime:
         """A copy at the rate of its slower end, launched like a kernel of one vector core (inferred: not measured)."""
         m = self.machine
