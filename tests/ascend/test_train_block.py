@@ -94,7 +94,7 @@ def test_what_runs_is_what_the_kernels_say(tmp_path: Path) -> None:
         got = {(i["pipe"], i["op"]): i["count"] for i in ran["instructions"]}
         wanted = {k: n for k, (n, _) in planned.items()}
         if kernel.name.startswith(("permute", "gating")) and "grad" not in kernel.name:
-            continue  # their scalar loops follow the ids in device memory
+            continue  # routing of forward: counted in vector/test_counts.py
         assert got == wanted, kernel.name
 
 
