@@ -109,6 +109,7 @@ def pick_kernel(
         )
         k.store(picked[first], dense[ping], count)
         k.store(counted[first], flags[ping], count)
-    for number, cores in ((0, 1), (1, 1), (5, 1), (6 * TOKENS + 1, 1), (3, 2)):
-        k.witness(cores, None, **{"tokens": number, **({"cols": 70} if columns is None else {})})
+    free = {} if columns is not None else {"cols": 70}
+    for many, cores in ((0, 1), (1, 1), (5, 1), (6 * TOKENS + 1, 1), (3, 2)):
+        k.witness(cores, None, tokens=many, **free)
     return k.finish(smax(1, tokens))
