@@ -21,8 +21,9 @@ from moec.ir.graph import Module, Value
 from moec.ir.text import print_module
 from moec.passes.base import known_passes
 from moec.passes.rule_pass import RulePass
+from moec.passes.rules_rows import ROW_RULES
 from moec.rewrite.prove import Law, apply_to, laws
-from moec.rewrite.rule import Rule
+from moec.rewrite.rule import RULES, Rule
 
 FOLDER = Path(__file__).parent / "rules"
 PASSES = (
@@ -32,17 +33,32 @@ PASSES = (
     "fuse-rope",
     "fuse-swiglu",
     "permute-fusion",
+    "prob-placement",
     "rect-attention",
     "rope-concat-elim",
     "rotate-half-elim",
+    "rows",
 )
+"""Passes that consist of rules; ``rows`` are those that spell ops row-wise, which several passes share."""
+
+
+def rules_of(name: str) -> list[Rule]:
+    """The rules of a pass, those that it shares aside."""
+    if name == "rows":
+        return list(ROW_RULES)
+    cls = known_passes()[name]
+    assert issubclass(cls, RulePass)
+    return [rule for rule in cls.rules() if rule not in ROW_RULES]
 
 
 def rendered(name: str) -> str:
     """The rules of a pass: each before, after and backward."""
-    cls = known_passes()[name]
-    assert issubclass(cls, RulePass)
-    return "".join(_rule(rule) for rule in cls.rules() if not rule.name.startswith("rows-"))
+    return "".join(map(_rule, rules_of(name)))
+
+
+def test_no_rule_is_left_out() -> None:
+    known = {rule.name for name in PASSES for rule in rules_of(name)}
+    assert {name for name, rule in RULES.items() if rule.body.__module__.startswith("moec.")} == known
 
 
 def _rule(rule: Rule) -> str:
