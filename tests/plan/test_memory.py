@@ -149,6 +149,7 @@ def test_peak_and_time_of_a_plan_worked_by_hand() -> None:
         ("swap of what is gone", "copies out a, which is not on the card"),
         ("reload twice", "copies back a, which is not on the host"),
         ("made twice", "writes b, which is on the card already"),
+        ("swap of a storage that a view still reads", "fb reads a, which is not on the card"),
     ],
 )
 def test_replay_catches(fault: str, reason: str) -> None:
@@ -167,6 +168,9 @@ def test_replay_catches(fault: str, reason: str) -> None:
         "late reload": Plan(swapping.forward, (*without(swapping.backward, "in", 1), Event("in", 1)), ()),
         "swap of what is gone": replace(swapping, forward=(*swapping.forward, Event("out", 1))),
         "reload twice": replace(swapping, backward=(Event("in", 1), Event("in", 1), *swapping.backward)),
+        "swap of a storage that a view still reads": replace(
+            swapping, forward=(swapping.forward[0], Event("out", 1), *without(swapping.forward[1:], "out", 1))
+        ),
         "made twice": replace(keeping, backward=(Event("again", 1), *keeping.backward)),
     }
     assert last
