@@ -120,6 +120,7 @@ def compile(
         program, schedule, reasons = _lower(machine, module, sizes, folder, stage)
         with stage("timing host and device"):
             timed = time_of(module, context) or (time_of_schedule(schedule, machine) if schedule is not None else None)
+        saved = saved_values(module)
         source_entry = {"file": path.name, "kind": path.suffix.removeprefix(".")} if path is not None else {}
         document = summary(
             source_entry,
@@ -134,7 +135,7 @@ def compile(
             schedule,
             reasons,
             made.witness.checks if made.witness is not None else (),
-            saved_entry(saved_values(module), balanced_sizes(module, sizes)),
+            saved_entry(saved, balanced_sizes(module, sizes) if saved else {}),
             host_entry(timed, as_written) if timed is not None else None,
             made.memory,
         )

@@ -74,7 +74,10 @@ def _node(module: Module, node: Node, operands: list[Array | None], env: Env) ->
     skip = definition.traits & {"call", "control", "declared", "opaque"} or node.op in ("weight", "moe")
     if not complete or skip or not all(_small(v.type, env) for v in node.results):
         return unknown
-    return _evaluated(node, operands, env)
+    try:
+        return _evaluated(node, operands, env)
+    except ValueError:  # sizes that a tracer baked in do not fit those of a balanced load
+        return unknown
 
 
 def _evaluated(node: Node, operands: list[Array | None], env: Env) -> list[Array | None]:

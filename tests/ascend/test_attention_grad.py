@@ -58,6 +58,7 @@ def test_gradient_of_every_kind(tmp_path: Path) -> None:
     compare(SWEPT, built(program(SWEPT, True), tmp_path))
 
 
+@pytest.mark.slow
 def test_keys_that_no_query_sees_have_exact_zeros(tmp_path: Path) -> None:
     """With 9 queries behind 5 keys the first 4 rows attend nothing; beyond a window old keys are not seen at all."""
     net = Net("bf16", 1, 1, 64, 64, causal=True, window=16)

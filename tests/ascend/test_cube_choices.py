@@ -16,6 +16,8 @@ from moec.codegen.kernel_ir import Kernel, SetFlag, WaitFlag, statements
 from moec.codegen.kernels.cube import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile
 
+pytestmark = pytest.mark.slow  # a build for every site or choice
+
 CAPS = Capacities(aic=3, aiv=3)
 BASE = CubeTile(32, 32, 64, 32, 1)
 CHOICES = {

@@ -31,7 +31,9 @@ def counts_of(rows: int, experts: int, how: str) -> np.ndarray:
 GROUPED = [(126, 5, 4), (127, 126, 3), (16, 80, 5)]
 
 
-@pytest.mark.parametrize(("dtype", "out"), KINDS)
+@pytest.mark.parametrize(
+    ("dtype", "out"), [KINDS[0], *(pytest.param(*k, marks=pytest.mark.slow) for k in KINDS[1:-1]), KINDS[-1]]
+)
 def test_gradients_of_grouped_weights_and_rows(tmp_path: Path, dtype: str, out: str) -> None:
     given, made, lines, returned = [], [], [], []
     for i, (n, k, e) in enumerate(GROUPED):
@@ -76,7 +78,7 @@ def _dims(text: str, size: int) -> list[int]:
     return [size if d == "M" else int(d) for d in text.strip("[]").split(", ")]
 
 
-@pytest.mark.parametrize(("dtype", "out"), [("f32", "f32"), ("bf16", "f32")])
+@pytest.mark.parametrize(("dtype", "out"), [pytest.param("f32", "f32", marks=pytest.mark.slow), ("bf16", "f32")])
 def test_products_by_either_layout_and_repeated(tmp_path: Path, dtype: str, out: str) -> None:
     given, made, lines = [], [], []
     for i, (a, b, ta, tb) in enumerate(PRODUCTS):
@@ -100,6 +102,7 @@ def test_products_by_either_layout_and_repeated(tmp_path: Path, dtype: str, out:
             close(got[f"y{i}"], exact[f"y{i}"], out, max(size, 127))
 
 
+@pytest.mark.slow
 def test_grouped_product_with_a_bias(tmp_path: Path) -> None:
     text = """
 symbol S in [0, 100000]

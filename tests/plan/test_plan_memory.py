@@ -46,7 +46,7 @@ def gib(share: float, step: Step) -> float:
     return (fixed + share * (step.result.memory["unplanned_peak_bytes"] - fixed)) / 2**30
 
 
-@pytest.mark.parametrize("pcie", [0.0, 0.5])
+@pytest.mark.parametrize("pcie", [pytest.param(0.0, marks=pytest.mark.slow), 0.5])
 def test_the_planned_graph_has_the_same_gradients_and_keeps_what_was_planned(joint: Module, pcie: float) -> None:
     options = f"in_flight=8,shards=8,pcie={pcie}"
     whole = plan(copy(joint), f"budget=64.0,{options}")
@@ -67,6 +67,7 @@ def test_the_planned_graph_has_the_same_gradients_and_keeps_what_was_planned(joi
     assert fates == ({"keep", "recompute"} if pcie == 0.0 else {"keep", "swap", "recompute"})
 
 
+@pytest.mark.slow
 def test_choices_of_experts_are_never_made_again_whatever_the_budget(joint: Module) -> None:
     whole = plan(copy(joint), "budget=64.0,in_flight=8,shards=8,pcie=0.0")
     made = copy(joint)
@@ -76,6 +77,7 @@ def test_choices_of_experts_are_never_made_again_whatever_the_budget(joint: Modu
     assert routing and all(t["fate"] == "keep" and "near-tie" in t["why"] for t in routing)
 
 
+@pytest.mark.slow
 def test_a_sweep_costs_no_more_with_more_memory(joint: Module) -> None:
     memory = plan(copy(joint), "budget=64.0,in_flight=8,shards=8,pcie=0.5,sweep=6").result.memory
     assert memory is not None

@@ -25,6 +25,7 @@ def test_golden(path: Path, request: pytest.FixtureRequest) -> None:
     assert print_module(parse_module(print_module(module))) == print_module(module)
 
 
+@pytest.mark.slow
 def test_two_runs_print_the_same_bytes() -> None:
     """Under different hash seeds, which decide how sets are ordered."""
     layer = EXAMPLES / "deepseek_v3_layer.moe"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from vector_run import Layer, numbers
 
 GIVEN = "%x: f32[T, 127], %z: bf16[T, 70001], %l: i32[T], %m: i64[T]"
@@ -21,6 +22,7 @@ func main({GIVEN}) -> ({MADE}) {{
 """
 
 
+@pytest.mark.slow
 def test_cross_entropy_and_one_hot(tmp_path: Path) -> None:
     layer = Layer(TEXT, tmp_path)
     rng = np.random.default_rng(8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from grad_layers import (
     Gated,
     activation_inputs,
@@ -16,6 +17,8 @@ from grad_layers import (
 )
 from vector_layers import GATINGS
 from vector_run import Layer, numbers
+
+pytestmark = pytest.mark.slow  # a build for every site or choice
 
 
 def caught(layer: Layer, cases: list[dict[str, np.ndarray]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from vector_moves import module, same, unsynchronised
 from vector_run import ORDERS, Layer
 
@@ -31,6 +32,7 @@ LINES = [
 ]
 
 
+@pytest.mark.slow
 def test_integers_and_progressions(tmp_path: Path) -> None:
     layer = Layer(module(f"{GIVEN}, %e: i64[]", LINES, "T in [0, 50000]"), tmp_path)
     rng = np.random.default_rng(0)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from ascend_run import issued
 from vector_moves import module
 from vector_run import Layer, numbers
@@ -14,6 +15,8 @@ from moec.codegen.kernel_ir import Witness
 from moec.codegen.program import Launch
 from moec.codegen.scalar import Env, evaluate
 from moec.ir.symbol import evaluate as number
+
+pytestmark = pytest.mark.slow  # a build for every site or choice
 
 LINES = [
     ("slice(%x) {axis = 2, start = 3, stop = 8, step = 1}", "f32[2, T, 5]"),

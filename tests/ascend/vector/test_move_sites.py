@@ -10,6 +10,8 @@ import pytest
 from vector_moves import module
 from vector_run import Layer, numbers
 
+pytestmark = pytest.mark.slow  # a build for every site or choice
+
 LONG = 16384
 """Rows enough that both buffers of every kernel are filled to their ends and used again."""
 

@@ -16,7 +16,7 @@ Labelled = tuple[Value, str]
 """A value and the label of each of its dimensions."""
 
 
-@onnx_op("Einsum", first=12, last=12)
+@onnx_op("Einsum", first=12, last=28)
 def _einsum(op: Op) -> Value:
     values = [op.value(i) for i in range(len(op.node.inputs))]
     terms, result = _labels(str(op.attr("equation", "")), len(values))
