@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from moec.ir.graph import Graph, Module, Node, Value, merged_origin
+from moec.ir.graph import Graph, Module, Node, Origin, Value, merged_origin
 from moec.ir.symbol import Dim, symbols_of
 from moec.ops.build import Builder
 from moec.ops.registry import OPS
@@ -73,14 +73,14 @@ def _replace(module: Module, graph: Graph, group: Sequence[Node], rewrite: str) 
         graph.erase(read)
 
 
-def _unpack(module: Module, packed: Value, sources: Sequence[Value], origin: object) -> str:
+def _unpack(module: Module, packed: Value, sources: Sequence[Value], origin: Origin) -> str:
     """A host step's body that takes a packed buffer apart; its name."""
     number = 0
     while (name := f"unpack.{number}" if number else "unpack") in module.functions:
         number += 1
     body = module.add(Graph(name))
     whole = body.add_input("packed", packed.type)
-    b = Builder(body, None, origin)  # type: ignore[arg-type]
+    b = Builder(body, None, origin)
     found: list[Value] = []
     start: Dim = 0
     for v in sources:

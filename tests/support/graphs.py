@@ -76,7 +76,7 @@ def modules(
     m.graph.set_outputs(outputs, [f"y{i}" for i in range(len(outputs))])
     for graph in module.functions.values():
         for i, v in enumerate(v for n in graph for v in n.results):
-            v.name = draw(st.sampled_from(["", "", f"v{i}", "h", "5", "a b", "none", "x\"\\y", "é", "v.1"]))
+            v.name = draw(st.sampled_from(["", "", f"v{i}", "h", "5", "a b", "none", 'x"\\y', "é", "v.1"]))
     note(print_module(module))
     return module
 
