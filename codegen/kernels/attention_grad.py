@@ -66,22 +66,22 @@ class _Panel:
     turned: Buffer | None
     wide: int
 
-    def rows(self, slot: Scalar, rows: Scalar, cols: Scalar) -> Matrix:
+    def rows(self, slot: Scalar, rows: Scalar, cols: Scalar, column: int = 0) -> Matrix:
         assert self.plain is not None
-        return Matrix(self.plain[slot], rows, cols, align(rows, 16))
+        pad = align(rows, 16)
+        return Matrix(self.plain[slot][column * pad], rows, cols, pad)
 
-    def across(self, slot: Scalar, rows: Scalar, cols: Scalar) -> Matrix:
+    def across(self, slot: Scalar, rows: Scalar, cols: Scalar, column: int = 0) -> Matrix:
         if self.turned is None:
-            return self.rows(slot, rows, cols)
-        return Matrix(self.turned[slot], rows, cols, align(rows, 16), True, self.wide)
+            return self.rows(slot, rows, cols, column)
+        return Matrix(self.turned[slot][column * 16], rows, cols, align(rows, 16), True, self.wide)
 
     def load(self, k: KernelBuilder, slot: Scalar, rows: Scalar, parts: Sequence[Part]) -> None:
         for tensor, first, width, column in parts:
             if self.plain is not None:
-                to = self.rows(slot, rows, width)
-                load(k, to, tensor[first * width], width, column * to.pad if column else 0)
+                load(k, self.rows(slot, rows, width, column), tensor[first * width], width)
             if self.turned is not None:
-                load(k, self.across(slot, rows, width), tensor[first * width], width, column * 16)
+                load(k, self.across(slot, rows, width, column), tensor[first * width], width)
 
 
 def _panel(
@@ -161,8 +161,9 @@ class _Cube:
             self._load_keys(p, ping)
         mine, theirs = (ping, 0) if by_keys else (0, ping)
         at = k.let("at", (k.core * 2 + ping) * (t.rows * t.keys))
-        q, key = self.q.rows(mine, p.rows, a.inner), self.key.rows(theirs, p.keys, a.inner)
-        multiply(k, self.l0, self.s0[0], q, key, a.inner)
+        for column, width in a.parts:
+            q, key = self.q.rows(mine, p.rows, width, column), self.key.rows(theirs, p.keys, width, column)
+            multiply(k, self.l0, self.s0[0], q, key, width, fresh=int(column == 0))
         write_out(k, x.scores[at], self.s0[0], p.rows, p.keys, q.pad, t.keys)
         dy, v = self.dy.rows(mine, p.rows, a.values), self.v.rows(theirs, p.keys, a.values)
         multiply(k, self.l0, self.dp0[0], dy, v, a.values)
@@ -178,16 +179,19 @@ class _Cube:
         if self.p is None or self.sum_v is None:
             self._load_tile(self.ds, x.dscores, at, p, pong)
             ds = self.ds.rows(pong, p.rows, p.keys)
-            keys = self.key.across(pong, p.keys, a.inner)
-            multiply(k, self.l0, self.sum[0], ds, keys, p.keys, b_by_k=True, fresh=fresh)
+            for column, width in a.parts:
+                keys = self.key.across(pong, p.keys, width, column)
+                multiply(k, self.l0, self.sum[0][column * ds.pad], ds, keys, p.keys, b_by_k=True, fresh=fresh)
             return
         assert x.probs is not None
         self._load_tile(self.p, x.probs, at, p, pong)
         probs, dy = self.p.across(pong, p.rows, p.keys), self.dy.across(pong, p.rows, a.values)
         multiply(k, self.l0, self.sum_v[0], probs, dy, p.rows, True, True, fresh)
         self._load_tile(self.ds, x.dscores, at, p, pong)
-        ds, q = self.ds.across(pong, p.rows, p.keys), self.q.across(pong, p.rows, a.inner)
-        multiply(k, self.l0, self.sum[0], ds, q, p.rows, True, True, fresh)
+        ds = self.ds.across(pong, p.rows, p.keys)
+        for column, width in a.parts:
+            q, to = self.q.across(pong, p.rows, width, column), self.sum[0][column * align(p.keys, 16)]
+            multiply(k, self.l0, to, ds, q, p.rows, True, True, fresh)
 
     def _load_tile(self, panel: _Panel, tensor: GmTensor, at: Scalar, p: Pair, pong: Scalar) -> None:
         """A pair's tile of the workspace, ``t.keys`` apart."""

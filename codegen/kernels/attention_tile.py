@@ -61,15 +61,26 @@ class Attention:
     rope_heads: int = 0
     zero_empty: bool = True
     lse: bool = False
+    backward: bool = False
 
     @property
     def inner(self) -> int:
-        """Columns of queries and keys in L1: both parts, the first filled up to a whole 32 bytes."""
+        """Columns of queries and keys in L1: both parts, the first filled up to ``rope_at``."""
         return self.rope_at + self.rope
 
     @property
     def rope_at(self) -> int:
-        return pad_to(self.width, c0_of(self.dtype)) if self.rope else self.width
+        """Column of the rotary part: it starts a block of 32 bytes, and of 16 columns where L0C has a result in the
+        same columns."""
+        return pad_to(self.width, 16 if self.backward else c0_of(self.dtype)) if self.rope else self.width
+
+    @property
+    def parts(self) -> tuple[tuple[int, int], ...]:
+        """First column and columns of what products take at once: all, or each part by itself where columns between
+        them are left unset, as loads fill up to 32 bytes only."""
+        if self.rope_at == pad_to(self.width, c0_of(self.dtype)) or not self.rope:
+            return ((0, self.inner),)
+        return (0, self.width), (self.rope_at, self.rope)
 
     @property
     def out_pitch(self) -> int:

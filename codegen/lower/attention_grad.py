@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from moec.codegen.kernels.attention_grad import attention_grad_kernel
 from moec.codegen.kernels.attention_rows import delta_kernel, heads_kernel, sinks_kernel
-from moec.codegen.kernels.attention_tile import Attention, backward_tile
-from moec.codegen.lower.attention import described, optional, refuse, workspace
+from moec.codegen.kernels.attention_tile import backward_tile
+from moec.codegen.lower.attention import described, optional, workspace
 from moec.codegen.lower.base import Lowering, lowering, node_name
 from moec.ir.graph import Node
 from moec.ir.symbol import Dim
@@ -14,15 +16,10 @@ DQ, DK, DV, DSINKS, DQ_ROPE, DK_ROPE = range(6)
 """Results of the op."""
 
 
-def _check(node: Node, a: Attention) -> None:
-    if a.rope and a.rope_at % 16:
-        raise refuse(node, f"of f32 with {a.width} columns beside a rotary part", "use a multiple of 16 columns")
-
-
 @lowering("attention_grad")
 def attention_grad(cx: Lowering, node: Node) -> None:
     a, args = described(node, 6, False)
-    _check(node, a)
+    a = replace(a, backward=True)
     queries, keys = node.operand(0).type.dims[2], node.operand(1).type.dims[2]
     tiles = {
         by_keys: backward_tile(a, cx.size(queries), cx.size(keys), cx.capacities, by_keys, node_name(node))

@@ -17,7 +17,7 @@ from moec.codegen.limits import check_limits
 from moec.codegen.races import check_races
 
 NETS = {
-    "grouped": Net("f32", 4, 2, 80, 80, causal=True),
+    "grouped": Net("f32", 4, 2, 72, 80, causal=True, rope=(20, 2)),
     "all": Net("f16", 2, 2, 48, 24, True, 70, 8.0, ("bool", "B, 1, S, T"), "f16", (16, 1)),
 }
 SWEPT = {
