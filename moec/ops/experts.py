@@ -12,6 +12,7 @@ import numpy as np
 
 from moec.ir.graph import Node, Value
 from moec.ir.symbol import Shape, exact_div
+from moec.ir.types import I32, TensorType
 from moec.ops.elementwise import gelu, sigmoid, silu
 from moec.ops.registry import Types, op
 from moec.ops.routing import check_choices
@@ -74,14 +75,16 @@ class Permute:
 
 
 @op(
-    "grouped_matmul(rows: [S, C], weight: [E, N, K], counts: [E], bias?: [E, O], *, transpose_weight: bool = True) "
-    "-> any"
+    "grouped_matmul(rows: [R, C], weight: [E, N, K], counts: [E], bias?: [E, O], source?: [S], *, "
+    "transpose_weight: bool = True) -> any"
 )
 class GroupedMatMul:
     """The counts[e] rows of expert e times weight[e] transposed (+ bias[e]); rows stand sorted by expert, counts sum
     to S and may lie on the host.
 
     rows [S, K] give [S, N]; without ``transpose_weight`` rows [S, N] are multiplied by weight[e] as it is: [S, K].
+    With ``source`` [S] (i32, in 0..R-1) the s-th row is rows[source[s]], rows being [R, K] in any order: the product of
+    gathered rows, which are not laid out.
     """
 
     dtype = "rows"
@@ -90,21 +93,29 @@ class GroupedMatMul:
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
-        rows, weight = known(types)[:2]
+        rows, weight, _, bias, source = (*types, None, None)[:5]
+        assert rows is not None and weight is not None
         _, out, inner = weight.dims
         if not attrs["transpose_weight"]:
             out, inner = inner, out
         if rows.dims[1] != inner:
             raise ValueError(f"grouped_matmul: rows are {rows}, expected {inner} columns for weights {weight}")
-        bias = types[3] if len(types) > 3 else None
         if bias is not None and bias.dims[1] != out:
             raise ValueError(f"grouped_matmul: the bias is {bias}, expected {out} columns for weights {weight}")
-        return [(rows.dims[0], out)]
+        check_source(source)
+        return [(rows.dims[0] if source is None else source.dims[0], out)]
 
     @staticmethod
     def ref(
-        rows: Array, weight: Array, counts: Array, bias: Array | None = None, *, transpose_weight: bool = True
+        rows: Array,
+        weight: Array,
+        counts: Array,
+        bias: Array | None = None,
+        source: Array | None = None,
+        *,
+        transpose_weight: bool = True,
     ) -> Array:
+        rows = rows if source is None else taken(rows, source)
         sides = np.swapaxes(weight, 1, 2) if transpose_weight else weight
         out = np.zeros((rows.shape[0], sides.shape[2]), rows.dtype)
         for e, start, end in groups_of(counts, rows.shape[0]):
@@ -115,17 +126,42 @@ class GroupedMatMul:
 
     @staticmethod
     def grad(t: Tape, node: Node, *dys: Value | None) -> Gradients:
-        (dy,), (rows, weight, counts, *_) = dys, node.operands
-        assert dy is not None
+        (dy,), (rows, weight, counts, _, source) = dys, (*node.operands, None, None)[:5]
+        assert dy is not None and rows is not None
         found: list[Value | None] = [None] * len(node.operands)
         if t.wanted(0):
-            found[0] = t.grouped_matmul(dy, weight, counts, transpose_weight=not node.attrs["transpose_weight"])
+            drows = t.grouped_matmul(dy, weight, counts, transpose_weight=not node.attrs["transpose_weight"])
+            found[0] = drows if source is None else _added_up(t, drows, source, rows)
         if t.wanted(1):
-            sides = (dy, rows) if node.attrs["transpose_weight"] else (rows, dy)
-            found[1] = t.grouped_matmul_dw(*sides, counts, to=t.dtype(1))
+            if node.attrs["transpose_weight"]:
+                found[1] = t.grouped_matmul_dw(dy, rows, counts, source, to=t.dtype(1))
+            else:
+                gathered = rows if source is None else t.gather(rows, source, axis=0)
+                found[1] = t.grouped_matmul_dw(gathered, dy, counts, to=t.dtype(1))
         if t.wanted(3):
             found[3] = t.segment_sum(dy, counts, to=t.dtype(3))
         return found
+
+
+def _added_up(t: Tape, drows: Value, source: Value, rows: Value) -> Value:
+    """The gradients of gathered rows added up where they were taken from."""
+    tuples = t.reshape(source, shape=(*source.type.dims, 1))
+    total = t.scatter_nd(t.zeros(drows.type.with_shape(rows.type.dims)), tuples, drows, reduction="add")
+    return t.narrow(total, 0)
+
+
+def check_source(source: TensorType | None) -> None:
+    """ValueError where row indices are not i32."""
+    if source is not None and source.dtype is not I32:
+        raise ValueError(f"indices of rows are {source}, expected i32")
+
+
+def taken(rows: Array, source: Array) -> Array:
+    """rows[source]; ValueError where an index lies outside."""
+    if source.size and (source.min() < 0 or source.max() >= rows.shape[0]):
+        raise ValueError(f"indices of rows go from {source.min()} to {source.max()}, there are {rows.shape[0]} rows")
+    found: Array = rows[source]
+    return found
 
 
 def groups_of(counts: Array, rows: int) -> Iterator[tuple[int, int, int]]:

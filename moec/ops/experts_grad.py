@@ -11,7 +11,7 @@ from moec.ir.graph import Node, Value
 from moec.ir.symbol import Shape
 from moec.ir.types import F32, DType
 from moec.ops.elementwise import erf, sigmoid
-from moec.ops.experts import ACTIVATION, CHOICES, activate, gate_and_up, groups_of
+from moec.ops.experts import ACTIVATION, CHOICES, activate, check_source, gate_and_up, groups_of, taken
 from moec.ops.registry import Types, op
 from moec.ops.routing import check_choices
 from moec.ops.shapes import known
@@ -100,10 +100,12 @@ def _to_or(operand: int) -> Any:
     return staticmethod(rule)
 
 
-@op("grouped_matmul_dw(dy: [S, N], rows: [S, K], counts: [E], *, to: dtype? = None) -> [E, N, K]")
+@op("grouped_matmul_dw(dy: [S, N], rows: [R, K], counts: [E], source?: [S], *, to: dtype? = None) -> any")
 class GroupedMatMulDW:
     """dW[e] = dy_e^T rows_e over the counts[e] rows of expert e, which stand sorted by expert; exact zeros for an
     expert without rows. Accumulated in f32 and rounded once to ``to``, dy's dtype where it is none.
+
+    With ``source`` [S] (i32, in 0..R-1) the s-th row is rows[source[s]], as in ``grouped_matmul``.
     """
 
     dtype = _to_or(0)
@@ -112,7 +114,17 @@ class GroupedMatMulDW:
     grad = SECOND
 
     @staticmethod
-    def ref(dy: Array, rows: Array, counts: Array, *, to: DType | None = None) -> Array:
+    def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
+        dy, rows, counts = known(types)[:3]
+        source = types[3] if len(types) > 3 else None
+        check_source(source)
+        if source is None and rows.dims[0] != dy.dims[0]:
+            raise ValueError(f"grouped_matmul_dw: dy is {dy} and rows are {rows}, expected as many of each")
+        return [(counts.dims[0], dy.dims[1], rows.dims[1])]
+
+    @staticmethod
+    def ref(dy: Array, rows: Array, counts: Array, source: Array | None = None, *, to: DType | None = None) -> Array:
+        rows = rows if source is None else taken(rows, source)
         out = np.zeros((counts.shape[0], dy.shape[1], rows.shape[1]), dy.dtype)
         for e, start, end in groups_of(counts, rows.shape[0]):
             out[e] = dy[start:end].T @ rows[start:end]

@@ -72,6 +72,8 @@ def test_grouped_products(load: str, transpose: bool) -> None:
     bias = rng.standard_normal((counts.size, 3 if transpose else 5))
     check("grouped_matmul", [*given, bias], {"transpose_weight": transpose})
     check("grouped_matmul", [*given, bias], {"transpose_weight": transpose}, dtype=F16, atol=2e-3)
+    source = rng.integers(0, max(1, len(rows)), len(rows)).astype(np.int32)
+    check("grouped_matmul", [*given, None, source], {"transpose_weight": transpose})
 
 
 @pytest.mark.parametrize("weighted", [True, False])

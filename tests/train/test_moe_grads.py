@@ -10,7 +10,7 @@ from grad_cases import ACTIVATIONS, COUNTS, ROUTERS, permutation, routing
 from op_gradients import check_gradients, feeds_of, gradient_module
 
 from moec.eval import run
-from moec.ir.types import BF16, F16, F32, I32, DType, TensorType
+from moec.ir.types import BF16, F16, F32, I32, I64, DType, TensorType
 from moec.ops import OPS
 
 Array = np.ndarray
@@ -121,6 +121,35 @@ def test_grouped_products(load: str, bias: bool, transpose: bool) -> None:
     for gradient in [found["g1"], *([found["g3"]] if bias else [])]:
         assert not gradient[counts == 0].any()
         assert all(g.any() for g in gradient[counts > 0])
+
+
+@pytest.mark.parametrize("transpose", [True, False])
+@pytest.mark.parametrize("load", COUNTS)
+def test_grouped_products_of_gathered_rows(load: str, transpose: bool) -> None:
+    """As of the rows laid out; a row that is gathered twice gets both gradients, one that is not gets zeros."""
+    counts = np.array(COUNTS[load], np.int32)
+    rng = np.random.default_rng(0)
+    weight, source = rng.standard_normal((counts.size, 3, 5)), rng.integers(0, 4, counts.sum()).astype(np.int32)
+    rows, attrs = rng.standard_normal((5, 5 if transpose else 3)), {"transpose_weight": transpose}
+    given = [rows, weight, counts, None, source]
+    found = check_gradients("grouped_matmul", given, attrs)
+    assert not found["g0"][4].any()
+    made, laid_out = (
+        OPS["grouped_matmul"].ref(*given, **attrs),
+        OPS["grouped_matmul"].ref(rows[source], *given[1:3], **attrs),
+    )
+    np.testing.assert_array_equal(made, laid_out)
+
+
+def test_indices_of_rows_are_checked() -> None:
+    given = [np.ones((4, 2)), np.ones((1, 3, 2)), np.array([2])]
+    for op, operands in (
+        ("grouped_matmul", [*given, None]),
+        ("grouped_matmul_dw", [np.ones((2, 3)), given[0], given[2]]),
+    ):
+        for wrong in ([0, 4], [-1, 0]):
+            with pytest.raises(ValueError, match="there are 4 rows"):
+                OPS[op].ref(*operands, np.array(wrong, np.int32))
 
 
 def test_weight_gradients_in_f32_of_16_bit_products() -> None:
@@ -271,6 +300,23 @@ def test_16_bit_gradients_are_rounded_once(case: str, dtype: DType) -> None:
             [TensorType(F32, (7, 3)), TensorType(F32, (2, 3, 5)), TensorType(I32, (2,)), TensorType(F32, (2, 3))],
             {"transpose_weight": False},
             "expected 5 columns",
+        ),
+        (
+            "grouped_matmul",
+            [
+                *(TensorType(F32, s) for s in ((7, 5), (2, 3, 5))),
+                TensorType(I32, (2,)),
+                None,
+                TensorType(I64, (4,)),
+            ],
+            {"transpose_weight": True},
+            "expected i32",
+        ),
+        (
+            "grouped_matmul_dw",
+            [TensorType(F32, (7, 5)), TensorType(F32, (6, 3)), TensorType(I32, (2,))],
+            {},
+            "as many of each",
         ),
         ("swiglu_grad", [TensorType(F32, (4, 6)), TensorType(F32, (4, 6))], ACTIVATIONS["silu, chunked"], "width of 6"),
         (

@@ -17,6 +17,7 @@ def spell_grouped_matmul(s: Scope, node: Node, x: list[str]) -> list[str]:
     experts = _experts(node, node.operand(1).type.dims[0])
     dtype = node.result.type.dtype
     rows, weight = (_wide(s, name, dtype.name) for name in x[:2])
+    rows = _taken(s, rows, x, 4)
     pieces = _pieces(s, rows, x[2], experts)
     turned = s.one("Transpose", weight, perm=[0, 2, 1]) if node.attrs["transpose_weight"] else weight
     sides = s.node("Split", [turned], experts, axis=0, num_outputs=experts)
@@ -31,7 +32,8 @@ def spell_grouped_matmul(s: Scope, node: Node, x: list[str]) -> list[str]:
 def spell_grouped_matmul_dw(s: Scope, node: Node, x: list[str]) -> list[str]:
     """The result's name; ValueError where the number of experts is not a number."""
     experts = _experts(node, node.operand(2).type.dims[0])
-    dy, rows = (_pieces(s, _wide(s, name, node.operand(0).type.dtype.name), x[2], experts) for name in x[:2])
+    wide = [_wide(s, name, node.operand(0).type.dtype.name) for name in x[:2]]
+    dy, rows = (_pieces(s, name, x[2], experts) for name in (wide[0], _taken(s, wide[1], x, 3)))
     products = [s.one("MatMul", s.one("Transpose", d, perm=[1, 0]), r) for d, r in zip(dy, rows, strict=True)]
     return [_narrow(s, s.one("Concat", *[s.one("Unsqueeze", p, s.ints(0)) for p in products], axis=0), node)]
 
@@ -56,6 +58,11 @@ def _experts(node: Node, experts: Dim) -> int:
     if not isinstance(experts, int):
         raise ValueError(f"{node.op} over {experts} experts: the number of experts must be known for export")
     return experts
+
+
+def _taken(s: Scope, rows: str, x: list[str], source: int) -> str:
+    """The rows that operand ``source`` picks, where it is given."""
+    return s.one("Gather", rows, x[source], axis=0) if len(x) > source and x[source] else rows
 
 
 def _pieces(s: Scope, rows: str, counts: str, experts: int) -> list[str]:

@@ -86,12 +86,24 @@ SPELLINGS["softmax"] = _with_attrs("Softmax", "axis")
 SPELLINGS["log_softmax"] = _with_attrs("LogSoftmax", "axis")
 SPELLINGS["gather"] = _with_attrs("Gather", "axis")
 SPELLINGS["gather_elements"] = _with_attrs("GatherElements", "axis")
-SPELLINGS["gather_nd"] = _with_attrs("GatherND", "batch_dims")
 SPELLINGS["scatter_elements"] = _with_attrs("ScatterElements", "axis", "reduction")
-SPELLINGS["scatter_nd"] = _with_attrs("ScatterND", "reduction")
 SPELLINGS["concat"] = _with_attrs("Concat", "axis")
 SPELLINGS["transpose"] = _with_attrs("Transpose", "perm")
 SPELLINGS["gelu"] = _with_attrs("Gelu", "approximate")
+
+
+def _by_tuples(operator: str, attr: str) -> Spelling:
+    """An operator whose index tuples, the second operand, must be i64."""
+
+    def spell(s: Scope, n: Node, x: list[str]) -> str:
+        indices = x[1] if n.operand(1).type.dtype is I64 else s.one("Cast", x[1], to=I64.onnx)
+        return s.one(operator, x[0], indices, *x[2:], **{attr: n.attrs[attr]})
+
+    return spell
+
+
+SPELLINGS["gather_nd"] = _by_tuples("GatherND", "batch_dims")
+SPELLINGS["scatter_nd"] = _by_tuples("ScatterND", "reduction")
 
 
 @_spells("ne")

@@ -98,9 +98,10 @@ def _grouped(operands: Operands, results: Sequence[Tensor], transposed: bool) ->
     experts, n, k = w.shape
     if not transposed:
         n, k = k, n
-    used = max(1, min(experts, x.rows))
+    rows = results[0].rows  # more or fewer than x has where they are gathered
+    used = max(1, min(experts, rows))
     gemm = Gemm(
-        used, max(1, -(-x.rows // used)), n, k, x.dtype, x.last * x.itemsize, w.last * w.itemsize, results[0].itemsize
+        used, max(1, -(-rows // used)), n, k, x.dtype, x.last * x.itemsize, w.last * w.itemsize, results[0].itemsize
     )
     reads = x.bytes + w.bytes * used // max(1, experts)
     return Work("grouped_matmul", reads, results[0].bytes, gemms=(gemm,), operands=3)
