@@ -1,36 +1,87 @@
-"""What the passes did to a layer, rule by rule: where each fired, and where it nearly did and why not."""
+"""What the passes did to a layer, rule by rule: where each fired, and where it nearly did and why not.
+
+A pass that runs several times is one pass here: what it did adds up, and what it nearly did is what was left after its
+last run. A near miss of a rule that fired at the same nodes later on is none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from moec.passes.base import Context, Pass, PassManager, Step
+from moec.autodiff.sweep import NAME as AUTODIFF
+from moec.ir.graph import Module, Origin, Source
+from moec.passes.base import Context, Pass, PassManager
 from moec.sizes import complete_sizes
 from moec.sources import read
 from moec.target import Target
 
+SHOWN = 3
+"""Nodes of a place that its text names."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the input a rewrite was done or not: the ``sources`` of the nodes, first the one that names the place."""
+
+    sources: tuple[Source, ...]
+    file: str = ""
+    """The one input, whose name is not repeated."""
+    function: str = ""
+    """The function that they stand in, and how often it is called, unless that is the layer itself."""
+    backward: bool = False
+    """Whether they were made by differentiation."""
+
+    def __str__(self) -> str:
+        named = [str(s).removeprefix(f"{self.file}:") for s in self.sources]
+        more = len(named) - SHOWN
+        text = "; ".join(named[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        notes = [*(["backward"] if self.backward else []), *([self.function] if self.function else [])]
+        return text + (f" ({', '.join(notes)})" if notes and text else "")
+
+    def lines(self) -> list[int]:
+        """Line numbers or node indices in the input, in order."""
+        return sorted({s.line for s in self.sources if s.file == self.file})
+
 
 @dataclass
 class Entry:
-    """One rule of one pass: how often it fired by place, and near-misses by reason and place."""
+    """One rule of one pass: how often it fired by place, and near misses by reason and place."""
 
     spec: str
     rule: str
-    applied: dict[str, int] = field(default_factory=dict)
-    missed: dict[tuple[str, str], int] = field(default_factory=dict)
+    applied: dict[Place, int] = field(default_factory=dict)
+    missed: dict[str, dict[Place, int]] = field(default_factory=dict)
+
+    @property
+    def fired(self) -> int:
+        """How often it fired."""
+        return sum(self.applied.values())
+
+    @property
+    def near_misses(self) -> int:
+        """At how many places it nearly fired."""
+        return sum(map(len, self.missed.values()))
 
     def json(self) -> dict[str, Any]:
-        """As plain data: ``pass``, ``rule``, ``fired`` and ``near_misses``, each place with its count."""
+        """As plain data: ``pass``, ``rule``, ``fired`` and ``near_misses``, each place with its count and the line
+        numbers or node indices in the input that it covers.
+        """
         return {
             "pass": self.spec,
             "rule": self.rule,
-            "fired": [{"at": place, "times": n} for place, n in self.applied.items()],
-            "near_misses": [{"reason": r, "at": place, "times": n} for (r, place), n in self.missed.items()],
+            "fired": [_place(place, n) for place, n in self.applied.items()],
+            "near_misses": [
+                {"reason": reason, **_place(place, n)} for reason, at in self.missed.items() for place, n in at.items()
+            ],
         }
+
+
+def _place(place: Place, times: int) -> dict[str, Any]:
+    return {"at": str(place), "lines": place.lines(), "backward": place.backward, "times": times}
 
 
 def explain(
@@ -44,24 +95,60 @@ def explain(
     with stage(f"reading {path.name}"):
         loaded = read(path)
     tune = complete_sizes(loaded.module, {**loaded.tune, **sizes})
+    places = _Places(loaded.module, path.name)
     steps = PassManager(passes).steps(loaded.module, Context(target, tune))
-    entries: list[Entry] = []
+    entries: dict[tuple[str, str], Entry] = {}
     for each in passes:
         with stage(f"pass {each.name}"):
-            entries += _entries(next(steps), f"{path.name}:")
-    return entries
+            result = next(steps).result
+        for (spec, _), entry in entries.items():
+            if spec == each.spec:
+                entry.missed.clear()
+        for a in result.applied:
+            entry = entries.setdefault((each.spec, a.rule), Entry(each.spec, a.rule))
+            place = places.of([a.origin], a.function)
+            entry.applied[place] = entry.applied.get(place, 0) + 1
+            _settle(entries.values(), a.rule, place)
+        for m in result.near_misses:
+            entry = entries.setdefault((each.spec, m.rule), Entry(each.spec, m.rule))
+            at = entry.missed.setdefault(places.shorten(m.reason), {})
+            place = places.of([n.origin for n in m.nodes], m.function)
+            at[place] = at.get(place, 0) + 1
+    return [e for e in entries.values() if e.applied or e.missed]
 
 
-def _entries(step: Step, file: str) -> list[Entry]:
-    """The entries of one pass; places do not repeat the name of the one ``file``."""
-    found: dict[str, Entry] = {}
-    spec = step.made_by.spec
-    for a in step.result.applied:
-        entry = found.setdefault(a.rule, Entry(spec, a.rule))
-        place = str(a.origin).replace(file, "")
-        entry.applied[place] = entry.applied.get(place, 0) + 1
-    for m in step.result.near_misses:
-        entry = found.setdefault(m.rule, Entry(spec, m.rule))
-        key = m.reason, "; ".join(dict.fromkeys(str(n.origin).replace(file, "") for n in m.nodes))
-        entry.missed[key] = entry.missed.get(key, 0) + 1
-    return list(found.values())
+def _settle(entries: Iterable[Entry], rule: str, fired: Place) -> None:
+    """Forget near misses of ``rule`` at nodes where it has now ``fired``."""
+    covered = set(fired.sources)
+    for entry in entries:
+        if entry.rule == rule:
+            for at in entry.missed.values():
+                for place in [p for p in at if p.sources and covered.issuperset(p.sources)]:
+                    del at[place]
+            for reason in [r for r, at in entry.missed.items() if not at]:
+                del entry.missed[reason]
+
+
+class _Places:
+    """Places of one module as it was read."""
+
+    def __init__(self, module: Module, file: str):
+        self.file = file
+        self.calls: dict[str, int] = {}
+        self.main = module.main.name
+        for node in module.nodes():
+            if node.op == "call":
+                name = node.attrs["fn"]
+                self.calls[name] = self.calls.get(name, 0) + 1
+
+    def of(self, origins: Sequence[Origin], function: str) -> Place:
+        """The place of nodes of these origins."""
+        sources = tuple(dict.fromkeys(s for o in origins for s in o.sources))
+        calls = self.calls.get(function, 0)
+        note = "" if function in ("", self.main) or not calls else f"{function}, {calls} times"
+        backward = bool(origins) and all(AUTODIFF in o.rewrites for o in origins)
+        return Place(sources, self.file, note, backward)
+
+    def shorten(self, reason: str) -> str:
+        """A reason without the name of the one file before each place."""
+        return reason.replace(f"{self.file}:", "")

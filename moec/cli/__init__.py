@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import moec
-from moec.cli import bind, check, compile, estimate, evaluate, fmt, host, lists, opt, rewrites, run
+from moec.cli import bind, check, compile, estimate, evaluate, explain, fmt, host, lists, opt, rewrites, run
 from moec.diagnostics import Diagnosis
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ host.add_to(app)
 opt.add_to(app)
 estimate.add_to(app)
 lists.add_to(app)
+explain.add_to(app)
 rewrites.add_to(app)
 bind.add_to(app)
 

@@ -71,12 +71,12 @@ class Memory:
 
     recompute: str | None
     swap: str | None
-    budget: str | None
-    pcie: str
-    host_memory: str
-    in_flight: int
-    layers: int
-    shards: int
+    budget: str | None = None
+    pcie: str = "25GB/s"
+    host_memory: str = "192GiB"
+    in_flight: int = 1
+    layers: int = 1
+    shards: int = 1
 
     def passes(self, train: bool, replaced: bool) -> str:
         """The passes, joined by commas. Usage where they are not of a training pipeline (``replaced``: the user gives
