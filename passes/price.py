@@ -72,7 +72,8 @@ def slower(before: Sequence[Node], after: Sequence[Node], context: Context, cred
     if old is None or new is None or new <= old + credit:
         return ""
     old += credit
-    return f"on {context.target.name} it would take {new:.1f} us, and takes {old:.1f} us as it is"
+    digits = 1 if f"{new:.1f}" != f"{old:.1f}" else 3
+    return f"on {context.target.name} it would take {new:.{digits}f} us, and takes {old:.{digits}f} us as it is"
 
 
 class PriceProver:

@@ -9,6 +9,8 @@ nodes. What only looks like attention stays as it is and is reported with the re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from moec.ir.graph import Graph, Module, Node, merged_origin
 from moec.ops.build import Builder
 from moec.passes.base import Context, Pass, Result, register_pass
@@ -65,7 +67,7 @@ def recover(softmax: Node, graph: Graph, module: Module, masks: Masks, result: R
     except NotAttention:
         return
     except NearMiss as reason:
-        result.miss(RecoverAttention.name, str(reason), reason.nodes or [softmax], graph)
+        result.miss(RecoverAttention.name, str(reason), _blamed(softmax, reason.nodes), graph)
         return
     except Mismatch as reason:
         result.miss(RecoverAttention.name, str(reason), [softmax], graph)
@@ -73,7 +75,7 @@ def recover(softmax: Node, graph: Graph, module: Module, masks: Masks, result: R
     out = found.output
     repeated = [n for n in standing(nodes, out) if n.op == "matmul"]
     if repeated:
-        result.miss(RecoverAttention.name, SCORES_READ_ELSEWHERE, repeated, graph)
+        result.miss(RecoverAttention.name, SCORES_READ_ELSEWHERE, _blamed(softmax, repeated), graph)
         return
     origin = merged_origin(nodes, RecoverAttention.name)
     new = found.build(Builder(graph, out.producer, origin), {v: v for v in found.inputs})
@@ -82,6 +84,11 @@ def recover(softmax: Node, graph: Graph, module: Module, masks: Masks, result: R
     out.replace_with(new)
     erase_dead(graph, out.producer)
     result.apply(RecoverAttention.name, origin, graph)
+
+
+def _blamed(softmax: Node, nodes: Sequence[Node]) -> list[Node]:
+    """The softmax, which names the place, and what is to blame."""
+    return list(dict.fromkeys([softmax, *nodes]))
 
 
 def proved(found: Attention, module: Module) -> list[Node]:

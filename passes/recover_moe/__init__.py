@@ -10,7 +10,7 @@ be computed a second time for what else reads them (``escapes``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from moec.ir.graph import Graph, Module, Node, Value, merged_origin
 from moec.ir.symbol import Expr, symbols_of
@@ -57,7 +57,7 @@ class RecoverMoE(Pass):
                 try:
                     router = find_router(topk, statics)
                 except NoRouter as reason:
-                    result.miss(self.name, str(reason), [reason.node or topk], graph)
+                    result.miss(self.name, str(reason), _blamed(topk, [reason.node]), graph)
                     continue
                 if router is not None:
                     attempt = _Attempt(module, graph, order, statics, router)
@@ -78,10 +78,11 @@ class _Attempt:
 
     def recover(self, result: Result, prefix: str) -> bool:
         """Put the canonical node in place of the block, or report why not."""
-        blame: list[Node] = [self.router.topk]
+        topk = self.router.topk
+        blame: list[Node] = [topk]
         try:
             y, combined = self._find()
-            blame = [y.producer] if y.producer is not None else blame
+            blame = _blamed(topk, [y.producer])
             block = assembled(self.router, combined, self.statics)
             nodes = region([y], self.x, self.order, self.statics.parameters)
             twice = computed_twice(nodes, y, self._product())
@@ -89,7 +90,7 @@ class _Attempt:
                 raise NoExpert(twice)
             check(nodes, y, self.x, block, self.module.symbols, self.interpreter.unstated)
         except _NotFound as missing:
-            result.miss(RecoverMoE.name, str(missing), missing.nodes or blame, self.graph)
+            result.miss(RecoverMoE.name, str(missing), _blamed(topk, missing.nodes), self.graph)
             return False
         except Incomplete as reason:
             why = [f"{n.op} ({n.origin}): {told}" for n, told in self._told() if told not in UNTOLD]
@@ -99,7 +100,7 @@ class _Attempt:
             result.miss(RecoverMoE.name, str(reason), blame, self.graph)
             return False
         except NoRouter as reason:
-            result.miss(RecoverMoE.name, str(reason), [reason.node] if reason.node is not None else blame, self.graph)
+            result.miss(RecoverMoE.name, str(reason), _blamed(topk, [reason.node]), self.graph)
             return False
         self._commit(y, block, nodes, result, prefix)
         return True
@@ -191,6 +192,11 @@ class _Attempt:
 
     def _after(self, user: Node, y: Value) -> bool:
         return user is self.graph.ret or self.order.get(user, -1) > self._position(y)
+
+
+def _blamed(topk: Node, nodes: Sequence[Node | None]) -> list[Node]:
+    """The choice, which names the block, and what is to blame."""
+    return list(dict.fromkeys([topk, *(n for n in nodes if n is not None)]))
 
 
 class _NotFound(Exception):
