@@ -11,6 +11,7 @@ from math import prod
 
 from moec.codegen.interpret import value
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
+from moec.codegen.library import LibraryCall
 from moec.ir.data import TensorData
 from moec.ir.symbol import Bounds, Dim, evaluate
 
@@ -78,7 +79,16 @@ class Copy:
     nodes: tuple[str, ...] = ()
 
 
-Step = Launch | Memset | Copy
+Step = Launch | Memset | Copy | LibraryCall
+
+
+def tensors_of(step: Step) -> tuple[str, ...]:
+    """The tensors that a step reads or writes."""
+    if isinstance(step, LibraryCall):
+        return step.tensors
+    if isinstance(step, Launch):
+        return tuple(t for _, t in step.operands)
+    return (step.tensor,) if isinstance(step, Memset) else (step.target, step.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +120,7 @@ class Program:
         out: dict[str, tuple[int, int]] = {}
         temps = {t.name for t in self.of_kind("temp")}
         for i, step in enumerate(self.steps):
-            if isinstance(step, Launch):
-                used = [t for _, t in step.operands]
-            else:
-                used = [step.tensor] if isinstance(step, Memset) else [step.target, step.source]
-            for name in used:
+            for name in tensors_of(step):
                 if name in temps:
                     out[name] = (out.get(name, (i, i))[0], i)
         for o in self.outputs:

@@ -7,6 +7,7 @@ output "y" = h [T, 8]
 launch matmul_f32(a=x, b=w, c=h) {M = T} ["matmul (layer.moe:3)"]
 memset counts
 copy parked = x ["swap_out (layer.moe:3)"]
+library aclnnSwiGlu(x = h:f32[T, 16]; dim = int64_t -1; out = y:f32[T, 8]) -> out "aclnnop/aclnn_swi_glu.h" 8.0 ["swiglu"]
 kernel matmul_f32 ...
 """
 
@@ -16,6 +17,8 @@ import json
 import re
 from collections.abc import Iterator
 
+from moec.codegen.library import LibraryCall
+from moec.codegen.library_text import parse_call, print_call
 from moec.codegen.program import Copy, Launch, Memset, Output, Program, Step, Tensor
 from moec.codegen.text import print_kernel
 from moec.codegen.text_parse import parse_kernel
@@ -39,6 +42,9 @@ def print_program(p: Program) -> str:
             continue
         if isinstance(s, Copy):
             out.append(f"copy {s.target} = {s.source} {json.dumps(list(s.nodes))}")
+            continue
+        if isinstance(s, LibraryCall):
+            out.append(f"library {print_call(s)}")
             continue
         operands = ", ".join(f"{name}={tensor}" for name, tensor in s.operands)
         args = "; ".join(f"{name} = {dim}" for name, dim in s.args)
@@ -76,7 +82,15 @@ _LINES = {
     "launch": re.compile(r"(\w+)\((.*?)\) \{(.*)\} (\[.*\])"),
     "memset": re.compile(r"(\w+)"),
     "copy": re.compile(r"(\w+) = (\w+) (\[.*\])"),
+    "library": re.compile(r"(.*)"),
 }
+
+
+def _library(text: str, where: Where) -> LibraryCall:
+    try:
+        return parse_call(text)
+    except ValueError as error:
+        raise Refusal(f"cannot read a line of a program: {error}", where) from None
 
 
 def parse_program(text: str, file: str = "") -> Program:
@@ -104,6 +118,8 @@ def parse_program(text: str, file: str = "") -> Program:
             steps.append(Memset(m[1]))
         elif word == "copy":
             steps.append(Copy(m[1], m[2], tuple(json.loads(m[3]))))
+        elif word == "library":
+            steps.append(_library(m[1], Where(file=file, line=number, text=line)))
         else:
             args = tuple((n, parse_dim(d)) for n, d in _pairs(m[3], ";"))
             steps.append(Launch(m[1], tuple(_pairs(m[2], ",")), args, tuple(json.loads(m[4]))))
