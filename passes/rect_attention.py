@@ -33,7 +33,11 @@ CUT = {"axis": "3", "start": "0", "stop": "4"}
 
 def _operands(mask: bool, sinks: bool, backward: bool) -> dict[str, str]:
     found = {"q": "[2, 4, 5, 7]", "k": "[2, 2, 6, 7]", "v": "[2, 2, 6, 4]"}
-    found |= {"y": "[2, 4, 5, 7]", "lse": "f32[2, 4, 5] in 2..4", "dy": "[2, 4, 5, 4]"} if backward else {}
+    found |= (
+        {"y": "[2, 4, 5, 7]", "top": "f32[2, 4, 5] in 2..4", "total": "f32[2, 4, 5] in 1..2", "dy": "[2, 4, 5, 4]"}
+        if backward
+        else {}
+    )
     return found | ({"mask": "[2, 1, 5, 6]"} if mask else {}) | ({"sinks": "[4]"} if sinks else {})
 
 
@@ -63,7 +67,7 @@ def _forward(op: str, turned: bool, mask: bool, sinks: bool) -> Rule:
     refused = _near(given, own)
     if turned:
         refused.append(near("turned by [0, 1, 3, 2]", _case(given, own, perm="[0, 1, 3, 2]")))
-    name = {"attention": "rect-attention", "attention_lse": "rect-attention-lse"}[op]
+    name = {"attention": "rect-attention", "attention_stats": "rect-attention-stats"}[op]
 
     @rule(
         name_of(name + ("-turned" if turned else ""), False, mask, sinks),
@@ -82,9 +86,9 @@ def _forward(op: str, turned: bool, mask: bool, sinks: bool) -> Rule:
 
         def outputs(values: Term, cut_back: bool) -> tuple[Term, ...]:
             made = getattr(T, op)(q, k, values, *extra, **more)
-            y, *lse = made if isinstance(made, tuple) else (made,)
+            y, *saved = made if isinstance(made, tuple) else (made,)
             y = T.transpose(y, perm=perm) if turned else y
-            return (T.slice(y, step=1, **cut) if cut_back else y, *lse)
+            return (T.slice(y, step=1, **cut) if cut_back else y, *saved)
 
         yield outputs(T.pad(v, before=before, after=after, value=value), True)
         if turned:
@@ -119,21 +123,23 @@ def _backward(mask: bool, sinks: bool) -> Rule:
         ],
         more_attrs=(*own, *ATTRS),
     )
-    def backward(q: Term, k: Term, v: Term, y: Term, lse: Term, dy: Term, *rest: Term, **more: Any) -> Iterator[Any]:
+    def backward(
+        q: Term, k: Term, v: Term, y: Term, top: Term, total: Term, dy: Term, *rest: Term, **more: Any
+    ) -> Iterator[Any]:
         before, after, value = (more.pop(n) for n in PADDED)
         ahead, behind, zero = (more.pop(n) for n in DY)
         cut = {n: more.pop(n) for n in CUT}
         extra = [*placed(rest, mask, sinks), None, None]
         wide = T.pad(dy, before=ahead, after=behind, value=zero)
         padded = T.pad(v, before=before, after=after, value=value)
-        dq, dk, dv, dsinks, *_ = T.attention_grad(q, k, padded, y, lse, wide, *extra, **more)
+        dq, dk, dv, dsinks, *_ = T.attention_grad(q, k, padded, y, top, total, wide, *extra, **more)
         yield (T.slice(dv, step=1, **cut), dq, dk, dsinks)[: 3 + sinks]
         _check(v, before, after, **cut)
         alike = (tuple(ahead), tuple(behind)) == (tuple(before), tuple(after))
         require(alike, f"dy is padded by {_text(ahead)} before and {_text(behind)} after, unlike the values", dy)
         require(zero == 0, f"dy is padded with {zero}", dy)
         narrow = T.slice(y, axis=3, start=0, stop=v.shape[3], step=1)
-        dq, dk, dv, dsinks, *_ = T.attention_grad(q, k, v, narrow, lse, dy, *extra, **more)
+        dq, dk, dv, dsinks, *_ = T.attention_grad(q, k, v, narrow, top, total, dy, *extra, **more)
         yield (dv, dq, dk, dsinks)[: 3 + sinks]
 
     return backward
@@ -147,7 +153,7 @@ RECT_RULES = [
     *(_backward(*variant) for variant in VARIANTS),
     *(
         _forward(op, turned, *variant)
-        for op in ("attention", "attention_lse")
+        for op in ("attention", "attention_stats")
         for turned in (False, True)
         for variant in VARIANTS
     ),

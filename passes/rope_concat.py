@@ -37,7 +37,7 @@ from moec.rewrite.rule import Rule, miss, near, rule
 from moec.rewrite.term import NoMatch, T, Term, require
 
 WHY = "the score of concatenated halves is the sum of the halves' scores"
-FORWARD = {"attention": "rope-concat", "attention_lse": "rope-concat-lse"}
+FORWARD = {"attention": "rope-concat", "attention_stats": "rope-concat-stats"}
 """The ops of a forward graph and what their rules are called."""
 
 
@@ -102,19 +102,29 @@ def _backward(first: bool, mask: bool, sinks: bool) -> Rule:
         more_attrs=(*joined_axes(first), *ATTRS),
     )
     def backward(
-        qn: Term, qr: Term, kn: Term, kr: Term, v: Term, y: Term, lse: Term, dy: Term, *rest: Term, **more: Any
+        qn: Term,
+        qr: Term,
+        kn: Term,
+        kr: Term,
+        v: Term,
+        y: Term,
+        top: Term,
+        total: Term,
+        dy: Term,
+        *rest: Term,
+        **more: Any,
     ) -> Iterator[Any]:
         axes, wide = (more.pop("qaxis"), more.pop("kaxis")), more.pop("wide", None)
         more_terms = placed(rest, mask, sinks)
         q, k = joined(first, qn, qr, kn, kr, axes, wide)
-        yield T.attention_grad(q, k, v, y, lse, dy, *more_terms, None, None, **more)[: 3 + sinks]
+        yield T.attention_grad(q, k, v, y, top, total, dy, *more_terms, None, None, **more)[: 3 + sinks]
         check_joined(first, qn, qr, kn, kr, axes)
         key = T.expand(kr, shape=wide) if first else kr
-        dqn, dkn, dv, dsinks, dqr, dkr = T.attention_grad(qn, kn, v, y, lse, dy, *more_terms, qr, key, **more)
+        dqn, dkn, dv, dsinks, dqr, dkr = T.attention_grad(qn, kn, v, y, top, total, dy, *more_terms, qr, key, **more)
         whole = [T.concat(*((r, n) if first else (n, r)), axis=3) for n, r in ((dqn, dqr), (dkn, dkr))]
         yield (*whole, dv, dsinks)[: 3 + sinks]
         turned = T.concat(qn, qr, axis=3) if first else T.concat(qr, qn, axis=3)
-        other = T.attention_grad(turned, k, v, y, lse, dy, *more_terms, None, None, **more)[: 3 + sinks]
+        other = T.attention_grad(turned, k, v, y, top, total, dy, *more_terms, None, None, **more)[: 3 + sinks]
         yield miss("the parts stand in another order", *other)
 
     return backward
@@ -138,10 +148,20 @@ def _backward_shared(mask: bool, sinks: bool) -> Rule:
         more_attrs=("wide", "axes", "keepdims", *ATTRS),
     )
     def shared(
-        qn: Term, qr: Term, kn: Term, kr: Term, v: Term, y: Term, lse: Term, dy: Term, *rest: Term, **more: Any
+        qn: Term,
+        qr: Term,
+        kn: Term,
+        kr: Term,
+        v: Term,
+        y: Term,
+        top: Term,
+        total: Term,
+        dy: Term,
+        *rest: Term,
+        **more: Any,
     ) -> Iterator[Any]:
         wide, axes, keepdims = (more.pop(name) for name in ("wide", "axes", "keepdims"))
-        operands = (qn, kn, v, y, lse, dy, *placed(rest, mask, sinks), qr)
+        operands = (qn, kn, v, y, top, total, dy, *placed(rest, mask, sinks), qr)
         *others, dqr, each = T.attention_grad(*operands, T.expand(kr, shape=wide), **more)
         summed = T.reduce_sum(each, axes=axes, keepdims=keepdims)
         yield (summed, dqr, *others[: 3 + sinks])

@@ -48,7 +48,8 @@ class Tensors:
     mask: GmTensor | None
     sinks: GmTensor | None
     y: GmTensor
-    lse: GmTensor | None
+    softmax_max: GmTensor | None
+    softmax_sum: GmTensor | None
     scores: GmTensor
     probs: GmTensor
     products: GmTensor
@@ -88,7 +89,7 @@ def work_of(k: KernelBuilder, a: Attention, t: Tile, number: Scalar) -> Work:
 
 
 def attention_kernel(name: str, caps: Capacities, t: Tile, a: Attention, source: Sequence[str] = ()) -> Kernel:
-    """The forward pass, with the rows' log-sum-exp if ``a.lse``."""
+    """The forward pass, with the rows' maximum and sum of the softmax if ``a.stats``."""
     k = KernelBuilder(name, "mix", caps, source)
     x = _parameters(k, a, t, caps)
     q_tiles = ceildiv(a.queries, t.rows) * a.batch * a.heads
@@ -115,7 +116,7 @@ def _parameters(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities) -> Te
         k.gm("k", a.dtype, (*kv, a.width), "in"),
         k.gm("v", a.dtype, (*kv, a.values), "in"),
     )
-    q_rope = k_rope = mask = sinks = lse = None
+    q_rope = k_rope = mask = sinks = row_max = row_sum = None
     if a.rope:
         q_rope = k.gm("qRope", a.dtype, (*heads, a.rope), "in")
         k_rope = k.gm("kRope", a.dtype, (a.batch, a.rope_heads, a.keys, a.rope), "in")
@@ -126,11 +127,11 @@ def _parameters(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities) -> Te
     if a.sinks:
         sinks = k.gm("sinks", a.sinks, (a.heads,), "in")
     y = k.gm("y", a.dtype, (*heads, a.values), "out")
-    if a.lse:
-        lse = k.gm("lse", "f32", heads, "out")
+    if a.stats:
+        row_max, row_sum = k.gm("softmaxMax", "f32", heads, "out"), k.gm("softmaxSum", "f32", heads, "out")
     groups = (caps.aic, 2, t.rows)
     return Tensors(
-        q, key, v, q_rope, k_rope, mask, sinks, y, lse,
+        q, key, v, q_rope, k_rope, mask, sinks, y, row_max, row_sum,
         k.gm("scores", "f32", (*groups, t.keys), "inout", "workspace"),
         k.gm("probs", a.dtype, (*groups, t.keys), "inout", "workspace"),
         k.gm("products", "f32", (*groups, a.out_pitch), "inout", "workspace"),
@@ -319,11 +320,12 @@ class _Vector:
         """Divides by the sums and writes; rows without keys are 0, or 0 / 0 where they are to be NaN."""
         k, a, t, x = self.k, self.a, self.t, self.x
         row = k.let("rowOut", (w.batch * a.heads + w.head) * a.queries + w.row + skip)
-        if a.lse:
-            assert x.lse is not None
-            k.v("Ln", self.last[0], self.sum[0], count=t.half)
+        if x.softmax_max is not None and x.softmax_sum is not None:
+            k.store(x.softmax_sum[row], self.sum[0], mine)
+            k.v("Mins", self.last[0], self.sum[0], scalar=1.0, count=t.half)  # sums are 1 or more, or 0 without keys
+            k.v("Ln", self.last[0], self.last[0], count=t.half)
             k.v("Add", self.last[0], self.last[0], self.top[0], count=t.half)
-            k.store(x.lse[row], self.last[0], mine)
+            k.store(x.softmax_max[row], self.last[0], mine)
         if a.zero_empty:
             k.v("Maxs", self.sum[0], self.sum[0], scalar=TINY, count=t.half)
         spread(k, self.each[0], self.sum[0], t.half)

@@ -7,7 +7,7 @@ Two kernels walk over pairs of a tile of queries and a tile of keys, each keepin
     by queries  a group takes a tile of queries of one head and walks over its keys: dq = sum of ds k
 
 For a pair the cube core computes scores q k^T and dy v^T into the workspace; the vector cores make of them
-p = e^(score - lse) and ds = scale p (dy v^T - delta), delta the rows' sums of dy * y; the cube core multiplies these
+p = e^(score - max) / sum and ds = scale p (dy v^T - delta), delta the rows' sums of dy * y; the cube core multiplies these
 while the vector cores have the next pair. Nothing is added by two cores, so results do not depend on their order;
 computing scores twice costs two products of seven. Where all key heads share one rotary part, each head's part of its
 gradient goes to the workspace in f32 and is summed afterwards.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import Buffer, GmTensor, Kernel
-from moec.codegen.kernels.attention import LEAST, PROBS_READY, SCORES_READY, declare_args
+from moec.codegen.kernels.attention import LEAST, PROBS_READY, SCORES_READY, TINY, declare_args
 from moec.codegen.kernels.attention_cube import L0, Matrix, load, multiply, pad_to, write_out
 from moec.codegen.kernels.attention_pairs import Outer, Pair, Walk
 from moec.codegen.kernels.attention_scores import Place, Scores, by_rows, spread
@@ -37,7 +37,8 @@ class Tensors:
     k: GmTensor
     v: GmTensor
     dy: GmTensor
-    lse: GmTensor
+    softmax_max: GmTensor
+    softmax_sum: GmTensor
     delta: GmTensor
     q_rope: GmTensor | None
     k_rope: GmTensor | None
@@ -229,8 +230,10 @@ class _Vector:
         self.p16 = k.ub("p", a.dtype, each) if narrow and walk.by_keys else None
         self.ds16 = k.ub("ds", a.dtype, each) if narrow else None
         self.slope = k.ub("slope", "f32", each) if a.softcap is not None else None
-        self.lse, self.delta = k.ub("lseRows", "f32", half), k.ub("deltaRows", "f32", half)
-        self.each = k.ub("eachLse", "f32", half * 8), k.ub("eachDelta", "f32", half * 8)
+        self.top, self.total, self.delta = (k.ub(f"{n}Rows", "f32", half) for n in ("max", "sum", "delta"))
+        self.each_top, self.each_total, self.each_delta = (
+            k.ub(f"each{n}", "f32", half * 8) for n in ("Max", "Sum", "Delta")
+        )
         self.zero = k.ub("zero", a.dtype, pad_to(max(a.width, a.values, a.rope), 16))
         shared = x.dk_rope is not None and x.dk_rope.dtype != a.dtype
         self.zero32 = k.ub("zero32", "f32", pad_to(a.rope, 16)) if shared else None
@@ -240,7 +243,7 @@ class _Vector:
         k, t, walk = self.k, self.t, self.walk
         group = k.let("group", k.core // 2)
         self.scores.start()
-        for rows in (self.lse, self.delta):
+        for rows in (self.top, self.total, self.delta):
             k.fill(rows[0], 0.0, t.half)
         k.fill(self.zero[0], 0.0, self.zero.elems)
         if self.zero32 is not None:
@@ -267,21 +270,24 @@ class _Vector:
         with k.if_(mine > 0):
             first = k.let("first", (p.batch * a.heads + p.head) * a.queries + place.row)
             filled = k.let("filled", align(mine, 8) - mine)
-            k.load(self.lse[0], x.lse[first], mine, pad=0.0, right=filled)
-            k.load(self.delta[0], x.delta[first], mine, pad=0.0, right=filled)
+            for rows, of in ((self.top, x.softmax_max), (self.total, x.softmax_sum), (self.delta, x.delta)):
+                k.load(rows[0], of[first], mine, pad=0.0, right=filled)
             if a.zero_empty:
-                k.v("Maxs", self.lse[0], self.lse[0], scalar=LEAST, count=t.half)
-            for each, rows in zip(self.each, (self.lse, self.delta), strict=True):
-                spread(k, each[0], rows[0], t.half)
+                k.v("Maxs", self.top[0], self.top[0], scalar=LEAST, count=t.half)
+                k.v("Maxs", self.total[0], self.total[0], scalar=TINY, count=t.half)
+            spread(k, self.each_top[0], self.top[0], t.half)
+            spread(k, self.each_total[0], self.total[0], t.half)
+            spread(k, self.each_delta[0], self.delta[0], t.half)
         k.cross_wait(SCORES_READY)
         with k.if_(mine > 0):
             self.scores.load(s, x.scores, at, place)
             self.scores.load(dp, x.dprobs, at, place)
             slope = None if self.slope is None else self.slope[0]
             self.scores.finish(s, place, slope)
-            by_rows(k, "Sub", s, s, self.each[0][0], mine, t.keys, t.keys, True)
+            by_rows(k, "Sub", s, s, self.each_top[0], mine, t.keys, t.keys, True)
             k.v("Exp", s, s, count=count)
-            by_rows(k, "Sub", dp, dp, self.each[1][0], mine, t.keys, t.keys, True)
+            by_rows(k, "Div", s, s, self.each_total[0], mine, t.keys, t.keys, True)
+            by_rows(k, "Sub", dp, dp, self.each_delta[0], mine, t.keys, t.keys, True)
             k.v("Mul", dp, dp, s, count=count)
             k.v("Muls", dp, dp, scalar=a.scale, count=count)
             if slope is not None:
@@ -340,7 +346,8 @@ def _parameters(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities, by_ke
         k.gm("k", d, (*kv, a.width), "in"),
         k.gm("v", d, (*kv, a.values), "in"),
         k.gm("dy", d, (*heads, a.values), "in"),
-        k.gm("lse", "f32", heads, "in"),
+        k.gm("softmaxMax", "f32", heads, "in"),
+        k.gm("softmaxSum", "f32", heads, "in"),
         k.gm("delta", "f32", heads, "in"),
     ]
     q_rope = k_rope = mask = None
@@ -365,10 +372,11 @@ def _parameters(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities, by_ke
     scores = k.gm("scores", "f32", groups, "inout", "workspace")
     dprobs = k.gm("dprobs", "f32", groups, "inout", "workspace")
     dscores = k.gm("dscores", d, groups, "inout", "workspace")
-    q, key, v, dy, lse, delta = ins
+    q, key, v, dy, row_max, row_sum, delta = ins
     return Tensors(
-        q, key, v, dy, lse, delta, q_rope, k_rope, mask, dq, dk, dv, dq_rope, dk_rope, scores, dprobs, probs, dscores
-    )
+        q, key, v, dy, row_max, row_sum, delta, q_rope, k_rope, mask, dq, dk, dv, dq_rope, dk_rope,
+        scores, dprobs, probs, dscores,
+    )  # fmt: skip
 
 
 def _witnesses(k: KernelBuilder, a: Attention, t: Tile) -> None:

@@ -64,13 +64,13 @@ def delta_kernel(name: str, caps: Capacities, a: Attention, source: Sequence[str
 
 
 def sinks_kernel(name: str, caps: Capacities, a: Attention, source: Sequence[str] = ()) -> Kernel:
-    """dsinks [N] = -sum over batch and queries of e^(sink - lse) delta, one head a core at a time."""
+    """dsinks [N] = -sum over batch and queries of e^(sink - max) / sum * delta, one head a core at a time."""
     k = KernelBuilder(name, "aiv", caps, source)
     declare_args(k, a)
     shape = (a.batch, a.heads, a.queries)
-    lse, delta = k.gm("lse", "f32", shape, "in"), k.gm("delta", "f32", shape, "in")
+    row_max, row_sum, delta = (k.gm(n, "f32", shape, "in") for n in ("softmaxMax", "softmaxSum", "delta"))
     sinks, out = k.gm("sinks", a.sinks, (a.heads,), "in"), k.gm("dsinks", a.sinks, (a.heads,), "out")
-    x, d = k.ub("x", "f32", CHUNK), k.ub("d", "f32", CHUNK)
+    x, z, d = (k.ub(n, "f32", CHUNK) for n in ("x", "z", "d"))
     acc, work, one = k.ub("acc", "f32", CHUNK), k.ub("work", "f32", 64), k.ub("one", "f32", 8)
     narrow = None if a.sinks == "f32" else k.ub("narrow", a.sinks, 16)
     with k.loop("h", k.core, a.heads, k.cores) as h:
@@ -80,11 +80,13 @@ def sinks_kernel(name: str, caps: Capacities, a: Attention, source: Sequence[str
         with k.loop("b", 0, a.batch) as b, k.loop("s", 0, ceildiv(a.queries, CHUNK)) as s:
             count = k.let("count", smin(CHUNK, a.queries - s * CHUNK))
             at = k.let("at", (b * a.heads + h) * a.queries + s * CHUNK)
-            k.load(x[0], lse[at], count)
+            k.load(x[0], row_max[at], count)
+            k.load(z[0], row_sum[at], count)
             k.load(d[0], delta[at], count)
             k.v("Muls", x[0], x[0], scalar=-1.0, count=count)
             k.v("Adds", x[0], x[0], scalar=sink, count=count)
             k.v("Exp", x[0], x[0], count=count)
+            k.v("Div", x[0], x[0], z[0], count=count)
             k.v("Mul", x[0], x[0], d[0], count=count)
             k.v("Sub", acc[0], acc[0], x[0], count=count)
         k.v("ReduceSum", one[0], acc[0], work[0], count=CHUNK)

@@ -60,7 +60,7 @@ class Attention:
     rope: int = 0
     rope_heads: int = 0
     zero_empty: bool = True
-    lse: bool = False
+    stats: bool = False
     backward: bool = False
 
     @property
@@ -167,7 +167,7 @@ def backward_ub(t: Tile, a: Attention) -> int:
     size = ITEMSIZE[a.dtype]
     each = t.half * t.keys
     total = 2 * t.score_slots * each * 4 + (2 * each * size if size == 2 else 0) + each * 4
-    total += t.half * 4 * 20 + each // 8 + 8192 + (0 if a.softcap is None else each * 4)
+    total += t.half * 4 * 28 + each // 8 + 8192 + (0 if a.softcap is None else each * 4)
     return total + (0 if a.mask is None else _mask_bytes(each, a.mask))
 
 

@@ -1,4 +1,4 @@
-"""Lowering of attention and attention_lse to the mixed kernel, with its workspace in device memory."""
+"""Lowering of attention and attention_stats to the mixed kernel, with its workspace in device memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mask_of(node: Node, value: Value, batch: Dim, heads: int, queries: Dim, keys
     return Mask(dtype, has[0], has[1], has[2])
 
 
-def described(node: Node, mask_at: int, lse: bool) -> tuple[Attention, dict[str, Dim]]:
+def described(node: Node, mask_at: int, stats: bool) -> tuple[Attention, dict[str, Dim]]:
     """What the kernel must compute, and the dimensions that are run-time arguments; ``mask_at``: operand of the mask,
     which sinks and rotary parts follow."""
     q, key, v = (node.operand(i) for i in range(3))
@@ -83,7 +83,7 @@ def described(node: Node, mask_at: int, lse: bool) -> tuple[Attention, dict[str,
         0 if q_rope is None else number(node, q_rope.type.dims[3], "rotary columns"),
         0 if k_rope is None else number(node, k_rope.type.dims[1], "rotary heads"),
         attrs["empty_rows"] == "zero",
-        lse,
+        stats,
     )
     return described, {n: d for n, d in dims.items() if not isinstance(d, int)}
 
@@ -99,8 +99,8 @@ def workspace(cx: Lowering, kernel: Kernel) -> dict[str, str]:
     return out
 
 
-def _lower(cx: Lowering, node: Node, lse: bool) -> None:
-    a, args = described(node, 3, lse)
+def _lower(cx: Lowering, node: Node, stats: bool) -> None:
+    a, args = described(node, 3, stats)
     queries, keys = node.operand(0).type.dims[2], node.operand(1).type.dims[2]
     tile = forward_tile(a, cx.size(queries), cx.size(keys), cx.capacities, node_name(node))
     kernel = attention_kernel(f"{node.op}_{a.dtype}", cx.capacities, tile, a)
@@ -110,8 +110,8 @@ def _lower(cx: Lowering, node: Node, lse: bool) -> None:
         if value is not None:
             operands[name] = cx.tensor(value)
     operands["y"] = cx.result(node)
-    if lse:
-        operands["lse"] = cx.result(node, 1)
+    if stats:
+        operands |= {"softmaxMax": cx.result(node, 1), "softmaxSum": cx.result(node, 2)}
     cx.launch(node, kernel, operands | workspace(cx, kernel), args)
 
 
@@ -120,6 +120,6 @@ def attention(cx: Lowering, node: Node) -> None:
     _lower(cx, node, False)
 
 
-@lowering("attention_lse")
-def attention_lse(cx: Lowering, node: Node) -> None:
+@lowering("attention_stats")
+def attention_stats(cx: Lowering, node: Node) -> None:
     _lower(cx, node, True)

@@ -18,7 +18,7 @@ DQ, DK, DV, DSINKS, DQ_ROPE, DK_ROPE = range(6)
 
 @lowering("attention_grad")
 def attention_grad(cx: Lowering, node: Node) -> None:
-    a, args = described(node, 6, False)
+    a, args = described(node, 7, False)
     a = replace(a, backward=True)
     queries, keys = node.operand(0).type.dims[2], node.operand(1).type.dims[2]
     tiles = {
@@ -26,7 +26,8 @@ def attention_grad(cx: Lowering, node: Node) -> None:
         for by_keys in (True, False)
     }
     delta = cx.scratch("delta", "f32", node.operand(4).type.dims)
-    inputs = {"q": 0, "k": 1, "v": 2, "lse": 4, "dy": 5, "mask": 6, "qRope": 8, "kRope": 9}
+    inputs = {"q": 0, "k": 1, "v": 2, "softmaxMax": 4, "softmaxSum": 5, "dy": 6}
+    inputs |= {"mask": 7, "qRope": 9, "kRope": 10}
     operands = {n: cx.tensor(v) for n, i in inputs.items() if (v := optional(node, i)) is not None} | {"delta": delta}
     rows = {"y": cx.tensor(node.operand(3)), "dy": operands["dy"], "delta": delta}
     kernel = delta_kernel(f"attention_delta_{a.dtype}", cx.capacities, a)
@@ -47,6 +48,7 @@ def attention_grad(cx: Lowering, node: Node) -> None:
         dims: dict[str, Dim] = {n: args[n] for n in ("B", "T") if n in args}
         cx.launch(node, kernel, {"parts": parts, "out": cx.result(node, DK_ROPE)}, dims)
     if a.sinks:
-        sums = {"lse": operands["lse"], "delta": delta, "dsinks": cx.result(node, DSINKS)}
+        sums = {n: operands[n] for n in ("softmaxMax", "softmaxSum", "delta")}
         kernel = sinks_kernel(f"attention_dsinks_{a.sinks}", cx.capacities, a)
-        cx.launch(node, kernel, sums | {"sinks": cx.tensor(node.operand(7))}, args)
+        sinks = {"sinks": cx.tensor(node.operand(8)), "dsinks": cx.result(node, DSINKS)}
+        cx.launch(node, kernel, sums | sinks, args)

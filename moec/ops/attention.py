@@ -8,6 +8,7 @@ import numpy as np
 
 from moec.ir.graph import Node, Value
 from moec.ir.symbol import Shape
+from moec.ir.types import F32, F64, DType
 from moec.ops.registry import Types, op
 from moec.ops.shapes import broadcast, known
 from moec.ops.tape import Gradients, NoGradient, Tape, no_grad
@@ -79,8 +80,9 @@ def attend(
     q_rope: Array | None,
     k_rope: Array | None,
     **attrs: Any,
-) -> tuple[Array, Array]:
-    """Outputs [B, N, S, V] and, for each row, the logarithm of the sum of e^score [B, N, S]: -inf for none."""
+) -> tuple[Array, Array, Array]:
+    """Outputs [B, N, S, V] and, for each row, the largest score and the sum of e^(score - largest) [B, N, S]: -inf
+    and 0 for a row with nothing to attend."""
     scores = attention_scores(q, k, mask, q_rope, k_rope, **attrs)[1]
     if sinks is not None:
         column = np.broadcast_to(sinks[None, :, None, None], (*scores.shape[:3], 1)).astype(scores.dtype)
@@ -91,9 +93,8 @@ def attend(
         e = np.exp(scores - (np.where(empty, 0, top) if attrs["empty_rows"] == "zero" else top))
         total = np.sum(e, axis=-1, keepdims=True)
         weights = e / (np.where(empty, 1, total) if attrs["empty_rows"] == "zero" else total)
-        lse = np.where(empty, -np.inf, top + np.log(total))[..., 0]
     y = np.matmul(weights[..., : k.shape[2]], repeated(v, q.shape[1]))
-    return np.asarray(y, q.dtype), np.asarray(lse, q.dtype)
+    return np.asarray(y, q.dtype), top[..., 0], np.where(empty, 0, total)[..., 0]
 
 
 def check_attention(types: Types, attrs: dict[str, Any], mask_at: int, rope_at: int) -> None:
@@ -153,27 +154,33 @@ class Attention:
     ) -> Array:
         return attend(q, k, v, mask, sinks, q_rope, k_rope, **attrs)[0]
 
-    training_form = "attention_lse"
+    training_form = "attention_stats"
     masks = ("mask",)
-    grad = no_grad("attention is differentiated as attention_lse, which keeps what the gradient reads")
+    grad = no_grad("attention is differentiated as attention_stats, which keeps what the gradient reads")
 
 
-@op(f"attention_lse({_OPERANDS}, *, {ATTENTION}) -> (y: any, lse: any)")
-class AttentionLSE:
-    """``attention``, and with it lse = log(sum of e^score) [B, N, S] in f32 over the keys attended and the sink.
+@op(f"attention_stats({_OPERANDS}, *, {ATTENTION}) -> (y: any, softmax_max: any, softmax_sum: any)")
+class AttentionStats:
+    """``attention``, and with it each row's softmax_max = max score and softmax_sum = sum of e^(score - max) [B, N, S].
 
-    -inf for a row with nothing to attend. With it a gradient rebuilds the softmax from the scores alone (Dao et al.,
-    arXiv 2205.14135).
+    Both over the keys attended and the sink, in f32 (f64 of f64 operands). With them a gradient rebuilds the softmax
+    from the scores alone (Dao et al., arXiv 2205.14135). They are kept apart as CANN's FlashAttentionScore keeps them:
+    max + log(sum) in one f32 loses the sum where the largest score is a mask's lowest finite number. A row with nothing
+    to attend has -inf and 0.
     """
 
-    dtype = ("q", "!f32")
     cost = "composite"
+
+    @staticmethod
+    def dtype(types: Types, attrs: dict[str, Any]) -> list[DType]:
+        q = known(types)[0].dtype
+        return [q, *[F64 if q is F64 else F32] * 2]
 
     @staticmethod
     def shape(types: Types, attrs: dict[str, Any]) -> list[Shape | None]:
         check_attention(types, attrs, 3, 5)
         q, _, v = (t.dims for t in known(types)[:3])
-        return [(*q[:3], v[3]), q[:3]]
+        return [(*q[:3], v[3]), q[:3], q[:3]]
 
     @staticmethod
     def ref(
@@ -185,21 +192,18 @@ class AttentionLSE:
         q_rope: Array | None = None,
         k_rope: Array | None = None,
         **attrs: Any,
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array, Array]:
         return attend(q, k, v, mask, sinks, q_rope, k_rope, **attrs)
 
     @staticmethod
     def grad(t: Tape, node: Node, *dys: Value | None) -> Gradients:
-        dy, dlse = dys
-        if dlse is not None:
-            raise NoGradient("the logarithm of the scores' sum is kept for the gradient only and has none itself")
-        y, lse = node.results
-        dq, dk, dv, dsinks, dq_rope, dk_rope = t.attention_grad(
-            *node.operands[:3], y, lse, dy, *node.operands[3:], **node.attrs
-        )
+        dy, *dstats = dys
+        if any(d is not None for d in dstats):
+            raise NoGradient("the maximum and sum of a softmax are kept for the gradient only and have none themselves")
+        saved, rest = node.results, node.operands[3:]
+        dq, dk, dv, dsinks, dq_rope, dk_rope = t.attention_grad(*node.operands[:3], *saved, dy, *rest, **node.attrs)
         dmask = None
         if t.wanted(3):
-            rope = node.operands[5:]
-            dmask = t.attention_mask_grad(*node.operands[:3], y, lse, dy, node.operands[3], *rope, **node.attrs)
+            dmask = t.attention_mask_grad(*node.operands[:3], *saved, dy, rest[0], *rest[2:], **node.attrs)
         found = [dq, dk, dv, dmask, dsinks, dq_rope, dk_rope][: len(node.operands)]
         return [t.narrow(g, i) if g is not None and t.wanted(i) else None for i, g in enumerate(found)]

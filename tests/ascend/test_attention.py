@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ascend_run import Case, Project, built, executed, issued, mask_sites
-from attention_layers import Errors, Net, arrays_of, forward, program, run_alike
+from attention_layers import STATS, Errors, Net, arrays_of, forward, program, run_alike
 from kernel_sites import without_each
 
 from moec.codegen.hazards import check
@@ -19,12 +19,12 @@ from moec.codegen.text import print_kernel
 from moec.codegen.text_parse import parse_kernel
 
 NETS = {
-    "grouped": Net("f32", 4, 2, 80, 80, causal=True, lse=True),
+    "grouped": Net("f32", 4, 2, 80, 80, causal=True, stats=True),
     "latent": Net("bf16", 2, 2, 128, 64, causal=True, rope=(64, 1)),
-    "all": Net("f16", 2, 1, 40, 24, True, 70, 8.0, ("bool", "B, 1, S, T"), "f16", (16, 1), lse=True),
+    "all": Net("f16", 2, 1, 40, 24, True, 70, 8.0, ("bool", "B, 1, S, T"), "f16", (16, 1), stats=True),
 }
 SWEPT = {
-    "narrow": Net("f16", 2, 1, 5, 7, causal=True, window=33, sinks="f32", lse=True),
+    "narrow": Net("f16", 2, 1, 5, 7, causal=True, window=33, sinks="f32", stats=True),
     "row": Net("f32", 2, 2, 64, 5, mask=("bool", "B, 1, 1, T"), causal=True, empty="nan"),
     "added": Net("bf16", 2, 2, 64, 64, mask=("bf16", "2, S, T"), sinks="f32"),
     "floats": Net("f32", 2, 2, 33, 64, mask=("f32", "B, 2, S, T"), softcap=5.0),
@@ -45,8 +45,8 @@ def compare(nets: dict[str, Net], project: Project) -> None:
         for name, net in nets.items():
             want, plain = forward(net, inputs[name]), forward(net, inputs[name], np.float32)
             errors.add(f"{name} y", got[f"{name}_y"], want["y"], plain["y"], net.dtype)
-            if net.lse:
-                errors.add(f"{name} lse", got[f"{name}_lse"], want["lse"], plain["lse"], "f32")
+            for stat in STATS if net.stats else ():
+                errors.add(f"{name} {stat}", got[f"{name}_{stat}"], want[stat], plain[stat], "f32")
     errors.check()
 
 

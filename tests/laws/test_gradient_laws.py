@@ -53,7 +53,7 @@ def gradients(law: Law, module: Module, seed: int) -> Arrays:
 
 def _takes_gradient(value: Value) -> bool:
     node = value.producer
-    return value.type.dtype.is_float and not (node is not None and node.op == "attention_lse" and value.index == 1)
+    return value.type.dtype.is_float and not (node is not None and node.op == "attention_stats" and value.index > 0)
 
 
 def differences(law: Law) -> list[str]:

@@ -93,7 +93,7 @@ NOT_DRAWN |= {
     n for n, d in OPS.items() if d.traits & {"collective", "ranked"} or d.place == "host" or d.host_operands == ("x",)
 }
 NOT_DRAWN |= {"read_start", "device_size", "sparse24", "dense24"}
-NOT_DRAWN |= {"save", "seed", "after", "swap_out", "balance_loss", "attention_lse", "attention_grad"}
+NOT_DRAWN |= {"save", "seed", "after", "swap_out", "balance_loss", "attention_stats", "attention_grad"}
 NOT_DRAWN |= {"attention_mask_grad"}
 NOT_DRAWN |= {"gating_grad", "grouped_matmul_dw", "segment_sum", "swiglu_grad", "unpermute_grad"}
 """Ops whose meaning lies in functions or domains of their own, which the ONNX front end makes and tests; those of ranks

@@ -21,6 +21,7 @@ SMALL = {"S": 32, "T": 64}
 """Typical sizes that make tiles of 32 queries by 64 keys."""
 ORDERS = ("forward", "reverse", "random:3")
 CARRIER = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "bool": np.bool_}
+STATS = ("softmax_max", "softmax_sum")
 RESULTS = ("dq", "dk", "dv", "dsinks", "dq_rope", "dk_rope")
 
 Arrays = dict[str, np.ndarray]
@@ -43,7 +44,7 @@ class Net:
     sinks: str = ""
     rope: tuple[int, int] | None = None
     empty: str = "zero"
-    lse: bool = False
+    stats: bool = False
 
     @property
     def attrs(self) -> dict[str, object]:
@@ -75,7 +76,8 @@ class Net:
             "k": f"{d}[B, {self.kv}, T, {self.width}]",
             "v": f"{d}[B, {self.kv}, T, {self.values}]",
             "y": f"{d}[B, {self.heads}, S, {self.values}]",
-            "lse": f"f32[B, {self.heads}, S]",
+            "softmax_max": f"f32[B, {self.heads}, S]",
+            "softmax_sum": f"f32[B, {self.heads}, S]",
         }
 
 
@@ -86,15 +88,15 @@ def program(nets: Mapping[str, Net], grad: bool, caps: Capacities = CAPS) -> Pro
     outputs: list[tuple[str, str]] = []
     for name, net in nets.items():
         types, extra = net.types(), net.optional()
-        given = ["q", "k", "v", *(["y", "lse", "dy"] if grad else [])]
+        given = ["q", "k", "v", *(["y", *STATS, "dy"] if grad else [])]
         inputs += [f"%{name}_{n}: {(types | {'dy': types['y']})[n]}" for n in given]
         inputs += [f"%{name}_{n}: {t}" for n, t in extra.items()]
         slots = ("mask", "sinks", "q_rope", "k_rope")
         last = max((i for i, n in enumerate(slots) if n in extra), default=-1)
         operands = given + [n if n in extra else "none" for n in slots[: last + 1]]
         text = ", ".join("none" if n == "none" else f"%{name}_{n}" for n in operands)
-        results = _results(net) if grad else ({"y": types["y"]} | ({"lse": types["lse"]} if net.lse else {}))
-        op = "attention_grad" if grad else "attention_lse" if net.lse else "attention"
+        results = _results(net) if grad else ({"y": types["y"]} | ({n: types[n] for n in STATS} if net.stats else {}))
+        op = "attention_grad" if grad else "attention_stats" if net.stats else "attention"
         attrs = ", ".join(
             f"{k} = {'none' if v is None else str(v).lower() if isinstance(v, bool) else repr(v)}"
             for k, v in net.attrs.items()
@@ -140,17 +142,19 @@ def arrays_of(net: Net, batch: int, queries: int, keys: int, rng: np.random.Gene
             out[name] = rng.random(dims) < 0.7
         elif name == "mask":
             out[name] = np.where(rng.random(dims) < 0.2, -np.inf, rng.standard_normal(dims)).astype(CARRIER[dtype])
+            if len(dims) > 1 and dims[-2] > 1:  # a row of padding, as exporters write it
+                out[name][..., -1, :] = ml_dtypes.finfo(CARRIER[dtype]).min
         else:
             out[name] = normal(dims, dtype)
     return out
 
 
 def forward(net: Net, a: Arrays, wide: type = np.float64) -> Arrays:
-    """y and lse in ``wide``."""
+    """y and the softmax's maximum and sum in ``wide``."""
     x = {n: v if v.dtype == np.bool_ else v.astype(wide) for n, v in a.items()}
     names = ("q", "k", "v", "mask", "sinks", "q_rope", "k_rope")
-    y, lse = attend(*(x.get(n) for n in names), offset=a["k"].shape[2] - a["q"].shape[2], **net.attrs)  # type: ignore[arg-type]
-    return {"y": y, "lse": lse}
+    made = attend(*(x.get(n) for n in names), offset=a["k"].shape[2] - a["q"].shape[2], **net.attrs)  # type: ignore[arg-type]
+    return dict(zip(("y", *STATS), made, strict=True))
 
 
 def with_gradient(net: Net, a: Arrays, rng: np.random.Generator) -> Arrays:
@@ -158,12 +162,12 @@ def with_gradient(net: Net, a: Arrays, rng: np.random.Generator) -> Arrays:
     made = forward(net, a)
     y = made["y"].astype(CARRIER[net.dtype])
     dy = rng.standard_normal(y.shape).astype(np.float32).astype(CARRIER[net.dtype])
-    return a | {"y": y, "lse": made["lse"].astype(np.float32), "dy": dy}
+    return a | {"y": y, "dy": dy} | {n: made[n].astype(np.float32) for n in STATS}
 
 
 def gradient(net: Net, a: Arrays, wide: type = np.float64) -> Arrays:
     x = {n: v if v.dtype == np.bool_ else v.astype(wide) for n, v in a.items()}
-    names = ("q", "k", "v", "y", "lse", "dy", "mask", "sinks", "q_rope", "k_rope")
+    names = ("q", "k", "v", "y", *STATS, "dy", "mask", "sinks", "q_rope", "k_rope")
     offset = a["k"].shape[2] - a["q"].shape[2]
     found = AttentionGrad.ref(*(x.get(n) for n in names), offset=offset, **net.attrs)  # type: ignore[arg-type]
     return {n: g for n, g in zip(RESULTS, found, strict=True) if n in grad_names(net)}

@@ -48,7 +48,7 @@ def check(
 def test_attention(form: str) -> None:
     attrs, sizes = FORMS[form]
     given = attention_operands(np.random.default_rng(0), **sizes)
-    check("attention_lse", given, {**PLAIN, **attrs})
+    check("attention_stats", given, {**PLAIN, **attrs})
 
 
 @pytest.mark.parametrize("router", ROUTERS)

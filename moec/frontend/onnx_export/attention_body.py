@@ -11,7 +11,7 @@ from moec.frontend.onnx_export.bodies import BODIES, Inputs, cast_to, widened
 from moec.ir.data import ArrayData
 from moec.ir.graph import Value
 from moec.ir.symbol import Dim, exact_div
-from moec.ir.types import BOOL, F32, I64
+from moec.ir.types import BOOL, F32, F64, I64
 from moec.ops.build import Builder
 
 
@@ -98,14 +98,14 @@ def _attention(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
     return _attended(b, x, a)[:1]
 
 
-def _attention_lse(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
+def _attention_stats(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
     y, scores, may_be_empty = _attended(b, x, a)
     top = b.reduce_max(scores, axes=(3,), keepdims=True)
-    lse = b.add(top, b.log(b.reduce_sum(b.exp(b.sub(scores, top)), axes=(3,), keepdims=True)))
+    total = b.reduce_sum(b.exp(b.sub(scores, top)), axes=(3,), keepdims=True)
     if may_be_empty:
-        low = number(b, -math.inf, scores)
-        lse = b.select(b.eq(top, low), low, lse)
-    return y, b.reshape(cast_to(b, lse, F32), shape=y.type.dims[:3])
+        total = b.select(b.eq(top, number(b, -math.inf, top)), number(b, 0.0, total), total)
+    dtype = F64 if scores.type.dtype is F64 else F32
+    return y, *(b.reshape(cast_to(b, z, dtype), shape=y.type.dims[:3]) for z in (top, total))
 
 
 def _halves(b: Builder, x: Value, width: int, interleaved: bool) -> list[Value]:
@@ -140,5 +140,5 @@ def _rope(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
 
 
 BODIES["attention"] = _attention
-BODIES["attention_lse"] = _attention_lse
+BODIES["attention_stats"] = _attention_stats
 BODIES["rope"] = _rope

@@ -18,14 +18,15 @@ from moec.ops.build import Builder
 
 def _attention_grad(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
     heads = x["q"].type.dims[1]
-    capped, lse, p, delta, ds = _by_scores(b, x, a)
+    capped, p, delta, ds = _by_scores(b, x, a)
     if a["softcap"] is not None:
         ratio = b.div(capped, number(b, a["softcap"], capped))
         ds = b.mul(ds, b.sub(number(b, 1.0, ratio), b.mul(ratio, ratio)))
     ds = b.mul(ds, number(b, a["scale"], ds))
     dsinks: Value = b.constant(value=ArrayData(np.zeros(0, np.float32), F32))
     if "sinks" in x:
-        sink = b.exp(b.sub(b.reshape(widened(b, x["sinks"]), shape=(1, heads, 1, 1)), lse))
+        top, total = _statistics(b, x)
+        sink = b.div(b.exp(b.sub(b.reshape(widened(b, x["sinks"]), shape=(1, heads, 1, 1)), top)), total)
         dsinks = b.neg(b.reduce_sum(b.mul(sink, delta), axes=(0, 2, 3), keepdims=False))
         dsinks = cast_to(b, dsinks, x["sinks"].type.dtype)
     dq_rope = b.slice(x["q"], axis=3, start=0, stop=0, step=1)
@@ -43,22 +44,30 @@ def _attention_grad(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ..
     )
 
 
-def _by_scores(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, Value, Value, Value, Value]:
-    """Scores before masking, lse as a column, the softmax, the sum of dy * y, the gradient by the masked scores."""
-    q, v, dy = (widened(b, x[n]) for n in ("q", "v", "dy"))
-    batch, heads, rows, _ = q.type.dims
+def _statistics(b: Builder, x: Inputs) -> tuple[Value, Value]:
+    """The saved maximum and sum of each row [B, N, S, 1], in the dtype that scores are computed in."""
+    dtype, dims = widened(b, x["q"]).type.dtype, (*x["q"].type.dims[:3], 1)
+    top, total = (b.reshape(cast_to(b, x[n], dtype), shape=dims) for n in ("softmax_max", "softmax_sum"))
+    return top, total
+
+
+def _by_scores(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, Value, Value, Value]:
+    """Scores before masking, the softmax, the sum of dy * y, the gradient by the masked scores."""
+    v, dy = widened(b, x["v"]), widened(b, x["dy"])
+    heads = x["q"].type.dims[1]
     capped, scores, _ = attention_scores(b, x, a)
-    lse = b.reshape(cast_to(b, x["lse"], q.type.dtype), shape=(batch, heads, rows, 1))
+    top, total = _statistics(b, x)
     if a["empty_rows"] == "zero":
-        lse = b.select(b.eq(lse, number(b, -math.inf, lse)), number(b, math.inf, lse), lse)
-    p = b.exp(b.sub(scores, lse))
+        empty = b.eq(top, number(b, -math.inf, top))
+        top, total = b.select(empty, number(b, 0.0, top), top), b.select(empty, number(b, 1.0, total), total)
+    p = b.div(b.exp(b.sub(scores, top)), total)
     delta = b.reduce_sum(b.mul(dy, widened(b, x["y"])), axes=(3,), keepdims=True)
     ds = b.mul(p, b.sub(b.matmul(dy, repeated(b, v, heads), transpose_b=True), delta))
-    return capped, lse, p, delta, ds
+    return capped, p, delta, ds
 
 
 def _attention_mask_grad(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, ...]:
-    ds, mask = _by_scores(b, x, a)[4], x["mask"].type
+    ds, mask = _by_scores(b, x, a)[3], x["mask"].type
     lead = 4 - mask.rank
     axes = (*range(lead), *(i for i, d in enumerate(mask.dims, lead) if d == 1))
     if axes:

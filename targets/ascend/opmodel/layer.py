@@ -45,7 +45,7 @@ def work_of(op: str, cost: str, operands: Operands, results: Sequence[Tensor], a
     ins = [t for t in operands if t is not None]
     if cost in ("view", "scalar"):
         return None
-    if op in ("attention", "attention_lse", "attention_grad", "attention_mask_grad"):
+    if op in ("attention", "attention_stats", "attention_grad", "attention_mask_grad"):
         return _attention(op, operands, results, attrs)
     if op == "matmul":
         return _matmul(operands, results, attrs)
@@ -116,7 +116,7 @@ def _grouped_dw(operands: Operands, results: Sequence[Tensor]) -> Work:
     return Work("grouped_matmul", dy.bytes + x.bytes, results[0].bytes, gemms=(gemm,), operands=3)
 
 
-_WITH_ROPE = {"attention_grad": 10, "attention_mask_grad": 9}
+_WITH_ROPE = {"attention_grad": 11, "attention_mask_grad": 10}
 """How many operands an attention op has where the rotary parts, the last two, are given; others have 7."""
 
 
