@@ -24,7 +24,8 @@ def sizes(mask: bool, sinks: bool, shared: bool, backward: bool) -> Sizes:
     """
     found = {"qn": "[2, 4, 3, 5]", "qr": "[2, 4, 3, 2]", "kn": "[2, 2, 4, 5]"}
     found |= {"kr": "[2, 1, 4, 2]" if shared else "[2, 2, 4, 2]", "v": "[2, 2, 4, 6]"}
-    found |= {"y": "[2, 4, 3, 6]", "top": "f32[2, 4, 3] in 2..4", "total": "f32[2, 4, 3] in 1..2", "dy": "[2, 4, 3, 6]"} if backward else {}
+    rows = {"top": "f32[2, 4, 3] in 2..4", "total": "f32[2, 4, 3] in 1..2"}
+    found |= {"y": "[2, 4, 3, 6]", **rows, "dy": "[2, 4, 3, 6]"} if backward else {}
     found |= {"mask": "[2, 1, 3, 4]"} if mask else {}
     return found | ({"sinks": "[4]"} if sinks else {})
 

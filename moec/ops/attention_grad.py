@@ -27,10 +27,10 @@ class AttentionGrad:
     """Gradients of ``attention`` by its operands; y and the softmax's maximum and sum are ``attention_stats``'s.
 
     p = e^(score - max) / sum; dv = p^T dy; ds = p * (dy v^T - sum over V of dy * y), times 1 - (s / c)^2 of the capped
-    score s; dq = scale ds k, dk = scale ds^T q, dq_rope = scale ds k_rope, dk_rope = scale ds^T q_rope, summed over the query
-    heads that share a head; dsinks = -sum of e^(sink - max) / sum * sum over V of dy * y. dsinks has no elements, dq_rope and
-    dk_rope no columns where those operands are absent. Rows that attend nothing give exact zeros, or NaN where
-    ``empty_rows`` says that they are NaN. All in f32, each result rounded once (Dao et al., arXiv 2205.14135).
+    score s; dq = scale ds k, dk = scale ds^T q, dq_rope = scale ds k_rope, dk_rope = scale ds^T q_rope, summed over the
+    query heads that share a head; dsinks = -sum of e^(sink - max) / sum * sum over V of dy * y. dsinks has no elements,
+    dq_rope and dk_rope no columns where those operands are absent. Rows that attend nothing give exact zeros, or NaN
+    where ``empty_rows`` says that they are NaN. All in f32, each result rounded once (Dao et al., arXiv 2205.14135).
     """
 
     cost = "composite"
@@ -105,8 +105,8 @@ class AttentionGrad:
 class AttentionMaskGrad:
     """The gradient of ``attention`` by a mask that is added to its scores, in the mask's shape and dtype.
 
-    p * (dy v^T - sum over V of dy * y), p = e^(score - max) / sum, summed over the dimensions that the mask is broadcast
-    along; 0 where the mask is -inf. In f32, rounded once.
+    p * (dy v^T - sum over V of dy * y), p = e^(score - max) / sum, summed over the dimensions that the mask is
+    broadcast along; 0 where the mask is -inf. In f32, rounded once.
     """
 
     dtype = "mask"
