@@ -9,8 +9,8 @@ Two kernels walk over pairs of a tile of queries and a tile of keys, each keepin
 For a pair the cube core computes scores q k^T and dy v^T into the workspace; the vector cores make of them
 p = e^(score - max) / sum and ds = scale p (dy v^T - delta), delta the rows' sums of dy * y; the cube core multiplies
 these while the vector cores have the next pair. Nothing is added by two cores, so results do not depend on their
-order; computing scores twice costs two products of seven. Where all key heads share one rotary part, each head's part of its
-gradient goes to the workspace in f32 and is summed afterwards.
+order; computing scores twice costs two products of seven. Where all key heads share one rotary part, each head's part
+of its gradient goes to the workspace in f32 and is summed afterwards.
 """
 
 from __future__ import annotations
