@@ -28,6 +28,9 @@ L2_BYTES = 96 * 1024 * 1024
 """L2 of the smallest chip of NPU arch 2201 (platform ini)."""
 PANELS = (0, 16, 8)
 """Rows of tiles that are taken before the next rows; 0: all."""
+ROW_COPY = 20
+"""Cycles of a copy into L1 beyond those of its bytes, one copy for each gathered row (CANN asc-devkit examples: rows of
+128 bytes)."""
 TILE_HEAD = 600
 """Cycles until the first data of a tile arrives when nothing hides them (GM to L1 latency and layout change)."""
 
@@ -78,8 +81,9 @@ def _up(x: int, to: int) -> int:
     return -(-max(x, 1) // to) * to
 
 
-def _candidates(m: int, n: int, k: int, grain: int) -> Iterator[CubeTile]:
-    """Tiles no larger than the product itself; ``grain`` is what lengths along K are rounded to."""
+def _candidates(m: int, n: int, k: int, grain: int, gathered: str) -> Iterator[CubeTile]:
+    """Tiles no larger than the product itself; ``grain`` is what lengths along K are rounded to. With gathered rows of
+    the first operand, ones that hold more of its K in L1 than of the second's, too."""
     m, n, k = _up(m, 16), _up(n, 16), _up(k, grain)
     for tm in sorted({min(t, m) for t in (16, 32, 64, 128, 256)}):
         for tn in sorted({min(t, n) for t in (16, 32, 64, 128, 256)}):
@@ -87,16 +91,24 @@ def _candidates(m: int, n: int, k: int, grain: int) -> Iterator[CubeTile]:
                 for k1 in sorted({min(k0 * ratio, k) for ratio in (1, 2, 4, 8)}):
                     yield CubeTile(tm, tn, k1, k0, 2)
                     yield CubeTile(tm, tn, k1, k0, 1)
+                    if gathered == "a":
+                        for deep in sorted({min(k1 * ratio, k) for ratio in (2, 4, 8, 16)} - {k1}):
+                            yield CubeTile(tm, tn, deep, k0, 2, k1)
+                            yield CubeTile(tm, tn, deep, k0, 1, k1)
 
 
-def cycles(t: CubeTile, m: int, n: int, k: int, size: int, cores: int) -> float:
-    """Coarse cycles of the busiest core for [m, k] x [n, k]."""
+def cycles(t: CubeTile, m: int, n: int, k: int, size: int, cores: int, gathered: str = "") -> float:
+    """Coarse cycles of the busiest core for [m, k] x [n, k]; ``gathered`` as in ``cube_tile``."""
     tiles = -(-m // t.m) * -(-n // t.n)
     rounds = -(-tiles // cores)
     rows, cols = min(t.m, m), min(t.n, n)
     row16, col16 = -(-rows // 16) * 16, -(-cols // 16) * 16
     steps = -(-k // t.k0)
     mte2 = (rows + cols) * k * size / L1_BYTES_PER_CYCLE + -(-k // t.k1) * 2 * 20
+    if gathered == "a":
+        mte2 += rows * -(-k // t.k1) * ROW_COPY
+    elif gathered == "b":
+        mte2 += k * ROW_COPY
     mte1 = row16 * k * size / L0A_BYTES_PER_CYCLE + col16 * k * size / L0B_BYTES_PER_CYCLE
     mte1 += steps * (t.k0 * size // 32 + 1) * 2
     cube = row16 // 16 * (col16 // 16) * -(-k // K_PER_CYCLE[size]) + steps * 4
@@ -105,11 +117,12 @@ def cycles(t: CubeTile, m: int, n: int, k: int, size: int, cores: int) -> float:
     return TILE_HEAD + rounds * tile
 
 
-def cube_tile(m: int, n: int, k: int, dtype: str, caps: Capacities, node: str = "") -> CubeTile:
-    """The tile for a product of [m, k] by [n, k] (typical sizes) on all cube cores."""
+def cube_tile(m: int, n: int, k: int, dtype: str, caps: Capacities, node: str = "", gathered: str = "") -> CubeTile:
+    """The tile for a product of [m, k] by [n, k] (typical sizes) on all cube cores. ``gathered``: "a" where the rows of
+    the first operand are copied one by one, "b" those of the second, which lies by K."""
     size = ITEMSIZE[dtype]
     m, n, k = max(m, 1), max(n, 1), max(k, 1)
-    fitting = [t for t in _candidates(m, n, k, 16) if _fits(t, size, caps)]
+    fitting = [t for t in _candidates(m, n, k, 16, gathered) if _fits(t, size, caps)]
     if not fitting:
         raise Refusal(
             Problem(
@@ -119,7 +132,7 @@ def cube_tile(m: int, n: int, k: int, dtype: str, caps: Capacities, node: str = 
                 "choose a target with larger buffers",
             )
         )
-    best = min(fitting, key=lambda t: (cycles(t, m, n, k, size, caps.aic), -t.m * t.n, -t.k1, -t.k0, t.m))
+    best = min(fitting, key=lambda t: (cycles(t, m, n, k, size, caps.aic, gathered), -t.m * t.n, -t.k1, -t.k0, t.m))
     return replace(best, panel=panel(best, m, n, k, size, caps.aic))
 
 

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmRef, Kernel, LocalRef
-from moec.codegen.kernels.cube_feed import feed_a, feed_a_by_k, feed_b_by_k, fractals, load_by_k, load_nz
+from moec.codegen.kernels.cube_feed import (
+    feed_a,
+    feed_a_by_k,
+    feed_b_by_k,
+    fractals,
+    load_by_k,
+    load_nz,
+    load_rows,
+    load_rows_by_k,
+)
 from moec.codegen.scalar import Scalar, Var, align, both, ceildiv, choose, eq, smax, smin
 from moec.codegen.tiling import CubeTile
 
@@ -44,7 +53,9 @@ def memories(k: KernelBuilder, t: CubeTile, dtype: str) -> Memories:
 class OutputTile:
     """One output tile: its operands' first elements in device memory, its extent, the depth, and the row pitch of out.
 
-    ``b`` is [N, K], or [K, N] if ``b_by_k``; ``a`` is [M, K], or [K, ``m_size``] if that is given.
+    ``b`` is [N, K], or [K, N] if ``b_by_k``; ``a`` is [M, K], or [K, ``m_size``] if that is given. ``source``: indices
+    of gathered rows, of ``a`` where it is [M, K], else of ``b``, which is [K, N] then: the r-th row of the tile is the
+    ``source[r]``-th of the operand, whose first row the operand's element is in.
     """
 
     a: GmRef
@@ -56,6 +67,7 @@ class OutputTile:
     n_size: Scalar
     b_by_k: bool
     m_size: Scalar | None = None
+    source: GmRef | None = None
 
 
 def emit_product(k: KernelBuilder, mem: Memories, t: CubeTile, x: OutputTile) -> None:
@@ -163,12 +175,16 @@ def _over(at: Scalar, by: int) -> Scalar:
 def _load_a(k: KernelBuilder, a1: LocalRef, x: OutputTile, at: Scalar, width: Scalar, rows: Scalar) -> None:
     if x.m_size is not None:
         load_by_k(k, a1, x.a[at * x.m_size], x.m, x.m_size, width, rows)
+    elif x.source is not None:
+        load_rows(k, a1, x.a[at], x.source, x.m, width, x.k, rows)
     else:
         load_nz(k, a1, x.a[at], x.m, width, x.k, rows)
 
 
 def _load_b(k: KernelBuilder, b1: LocalRef, x: OutputTile, at: Scalar, width: Scalar, n16: Scalar) -> None:
-    if x.b_by_k:
+    if x.source is not None and x.m_size is not None:
+        load_rows_by_k(k, b1, x.b, x.source[at], x.n, x.n_size, width, n16)
+    elif x.b_by_k:
         load_by_k(k, b1, x.b[at * x.n_size], x.n, x.n_size, width, n16)
     else:
         load_nz(k, b1, x.b[at], x.n, width, x.k, n16)
@@ -288,52 +304,3 @@ def _matmul_witnesses(k: KernelBuilder, tile: CubeTile, p: Product) -> None:
             args = {"B": 3, "M": m, "N": 2 * tile.n + 3, "K": 2 * tile.k1 + 5}
             args |= {"aItems": 3, "aEach": 1, "bItems": 3, "bEach": 1}
             k.witness(cores, None, **{name: min(args[name], p.hi) for name in names})
-
-
-@dataclass(frozen=True, slots=True)
-class Grouped:
-    """What a grouped matmul computes: ``experts`` weights of [n, k] (``by_k``: [k, n]), at most ``rows_hi`` rows."""
-
-    experts: int
-    n: int
-    k: int
-    dtype: str
-    out: str
-    rows_hi: int = 2**31 - 1
-    by_k: bool = False
-
-
-def grouped_matmul_kernel(
-    name: str, caps: Capacities, tile: CubeTile, g: Grouped, source: Sequence[str] = ()
-) -> Kernel:
-    """rows [S, K], sorted by expert, by the weights w [E, N, K] (or [E, K, N]) of their experts, into out [S, N];
-    counts stay on the device.
-
-    Every core walks the experts and takes each core-count-th tile, counting on from one expert to the next.
-    """
-    k = KernelBuilder(name, "aic", caps, source)
-    s = k.arg("S", 0, g.rows_hi)
-    a = k.gm("rows", g.dtype, (s, g.k), "in")
-    b = k.gm("w", g.dtype, (g.experts, *((g.k, g.n) if g.by_k else (g.n, g.k))), "in", "weight")
-    counts = k.gm("counts", "i32", (g.experts,), "in", "counts")
-    c = k.gm("out", g.out, (s, g.n), "out")
-    mem = memories(k, tile, g.dtype)
-    row, done = k.let("firstRow", 0), k.let("done", 0)
-    with k.loop("e", 0, g.experts) as e:
-        count = k.read("count", counts[e])
-        m_tiles = k.let("mTiles", ceildiv(count, tile.m))
-        tiles = k.let("tiles", m_tiles * ceildiv(g.n, tile.n))
-        with k.loop("t", (k.core + k.cores - done) % k.cores, tiles, k.cores) as t:
-            m0, n0 = k.let("m0", t % m_tiles * tile.m), k.let("n0", t // m_tiles * tile.n)
-            mm, nn = k.let("m", smin(tile.m, count - m0)), k.let("n", smin(tile.n, g.n - n0))
-            at = k.let("at", row + m0)
-            first_b = e * (g.k * g.n) + (n0 if g.by_k else n0 * g.k)
-            x = OutputTile(a[at * g.k], b[first_b], c[at * g.n + n0], mm, nn, g.k, g.n, g.by_k)
-            emit_product(k, mem, tile, x)
-        k.assign(row, row + count)
-        k.assign(done, (done + tiles) % k.cores)
-    for cores in (1, 2):
-        for first, last in ((0, 0), (1, 0), (2, 1), (0, tile.m + 1), (3 * tile.m + 17, 2), (5 * tile.m, 4 * tile.m)):
-            data = [first, *([0] * (g.experts - 2)), last] if g.experts > 1 else [first]
-            k.witness(cores, {"counts": data}, S=sum(data))
-    return k.finish(caps.aic)

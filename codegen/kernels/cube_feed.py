@@ -17,27 +17,43 @@ def load_nz(
     k: KernelBuilder, dst: LocalRef, src: GmRef, rows: Scalar, cols: Scalar, pitch: Scalar, pad: Scalar
 ) -> None:
     """A row-major piece of device memory into L1: columns of C0 elements, ``pad`` rows apart."""
-
-    def copy(to: LocalRef, of: GmRef, count: Scalar, step: Scalar) -> None:
-        k.op(
-            "Nd2Nz",
-            to,
-            of,
-            ndNum=1,
-            nValue=count,
-            dValue=cols,
-            srcNdMatrixStride=0,
-            srcDValue=step,
-            dstNzC0Stride=pad,
-            dstNzNStride=1,
-            dstNzMatrixStride=0,
-        )
-
     if isinstance(pitch, int) and pitch <= PITCH:
-        copy(dst, src, rows, pitch)
+        _nd2nz(k, dst, src, rows, cols, pitch, pad)
         return
     with k.loop("row", 0, rows) as row:  # one row at a time: the pitch does not fit the instruction
-        copy(dst[row * (32 // ITEMSIZE[dst.dtype])], src[row * pitch], 1, cols)
+        _nd2nz(k, dst[row * (32 // ITEMSIZE[dst.dtype])], src[row * pitch], 1, cols, cols, pad)
+
+
+def _nd2nz(k: KernelBuilder, dst: LocalRef, src: GmRef, rows: Scalar, cols: Scalar, pitch: Scalar, pad: Scalar) -> None:
+    k.op(
+        "Nd2Nz",
+        dst,
+        src,
+        ndNum=1,
+        nValue=rows,
+        dValue=cols,
+        srcNdMatrixStride=0,
+        srcDValue=pitch,
+        dstNzC0Stride=pad,
+        dstNzNStride=1,
+        dstNzMatrixStride=0,
+    )
+
+
+def load_rows(
+    k: KernelBuilder,
+    dst: LocalRef,
+    src: GmRef,
+    source: GmRef,
+    rows: Scalar,
+    cols: Scalar,
+    pitch: Scalar,
+    pad: Scalar,
+) -> None:
+    """As ``load_nz``, of rows that ``source`` names: a copy each, from where its index says."""
+    with k.loop("row", 0, rows) as row:
+        at = k.read("from", source[row])
+        _nd2nz(k, dst[row * (32 // ITEMSIZE[dst.dtype])], src[at * pitch], 1, cols, cols, pad)
 
 
 def load_by_k(k: KernelBuilder, l1: LocalRef, src: GmRef, n: Scalar, pitch: Scalar, width: Scalar, n16: Scalar) -> None:
@@ -48,6 +64,25 @@ def load_by_k(k: KernelBuilder, l1: LocalRef, src: GmRef, n: Scalar, pitch: Scal
         return
     with k.loop("band", 0, ceildiv(width, 16)) as band:
         load_nz(k, l1[band * (16 * n16)], src[band * 16 * pitch], smin(16, width - band * 16), n, pitch, 16)
+
+
+def load_rows_by_k(
+    k: KernelBuilder,
+    l1: LocalRef,
+    src: GmRef,
+    source: GmRef,
+    n: Scalar,
+    pitch: Scalar,
+    width: Scalar,
+    n16: Scalar,
+) -> None:
+    """As ``load_by_k``, of rows that ``source`` names."""
+    if ITEMSIZE[l1.dtype] == 2:
+        load_rows(k, l1, src, source, width, n, pitch, align(width, 16))
+        return
+    with k.loop("band", 0, ceildiv(width, 16)) as band:
+        count = smin(16, width - band * 16)
+        load_rows(k, l1[band * (16 * n16)], src, source[band * 16], count, n, pitch, 16)
 
 
 def fractals(

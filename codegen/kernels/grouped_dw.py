@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
-from moec.codegen.kernel_ir import ITEMSIZE, Kernel
+from moec.codegen.kernel_ir import ITEMSIZE, GmTensor, Kernel
 from moec.codegen.kernels.cube import OutputTile, emit_product, memories
+from moec.codegen.kernels.grouped import gathered_rows, grouped_witness
 from moec.codegen.scalar import ceildiv, eq, smin
 from moec.codegen.tiling import CubeTile
 
@@ -22,7 +23,8 @@ ZEROS = 32 * 1024
 
 @dataclass(frozen=True, slots=True)
 class GroupedDW:
-    """``experts`` gradients of [n, k] in ``out``, from at most ``rows_hi`` rows of ``dtype``."""
+    """``experts`` gradients of [n, k] in ``out``, from at most ``rows_hi`` rows of ``dtype``; those of the input are
+    gathered out of at most ``gathered_hi`` (None: they lie sorted)."""
 
     experts: int
     n: int
@@ -30,17 +32,23 @@ class GroupedDW:
     dtype: str
     out: str
     rows_hi: int = 2**31 - 1
+    gathered_hi: int | None = None
 
 
 def grouped_dw_kernel(name: str, caps: Capacities, tile: CubeTile, g: GroupedDW, source: Sequence[str] = ()) -> Kernel:
-    """dy [S, N] and rows [S, K], sorted by expert, into out [E, N, K]; nothing is written for empty experts.
+    """dy [S, N] and rows [S, K], sorted by expert, into out [E, N, K]; nothing is written for empty experts. Gathered:
+    rows [R, K] and source [S] i32.
 
     Every core walks the experts and takes each core-count-th tile, counting on from one expert to the next.
     """
     k = KernelBuilder(name, "aic", caps, source)
     s = k.arg("S", 0, g.rows_hi)
     a = k.gm("dy", g.dtype, (s, g.n), "in")
-    b = k.gm("rows", g.dtype, (s, g.k), "in")
+    source: GmTensor | None = None
+    if g.gathered_hi is None:
+        b = k.gm("rows", g.dtype, (s, g.k), "in")
+    else:
+        b, source = gathered_rows(k, g.dtype, s, g.k, g.gathered_hi)
     counts = k.gm("counts", "i32", (g.experts,), "in", "counts")
     c = k.gm("out", g.out, (g.experts, g.n, g.k), "inout")
     mem = memories(k, tile, g.dtype)
@@ -53,15 +61,17 @@ def grouped_dw_kernel(name: str, caps: Capacities, tile: CubeTile, g: GroupedDW,
             with k.loop("t", (k.core + k.cores - done) % k.cores, tiles, k.cores) as t:
                 m0, n0 = k.let("m0", t % down * tile.m), k.let("n0", t // down * tile.n)
                 mm, nn = k.let("m", smin(tile.m, g.n - m0)), k.let("n", smin(tile.n, g.k - n0))
-                at = a[row * g.n + m0], b[row * g.k + n0], c[(e * g.n + m0) * g.k + n0]
-                emit_product(k, mem, tile, OutputTile(*at, mm, nn, count, g.k, True, g.n))
+                first_b, names = (b[row * g.k + n0], None) if source is None else (b[n0], source[row])
+                at = a[row * g.n + m0], first_b, c[(e * g.n + m0) * g.k + n0]
+                emit_product(k, mem, tile, OutputTile(*at, mm, nn, count, g.k, True, g.n, names))
             k.assign(row, row + count)
             k.assign(done, (done + tiles) % k.cores)
     for cores in (1, 2):
+        checked = [[1] * g.experts]
         for first, last in ((0, 0), (1, 0), (0, 2), (tile.k0 + 1, 1), (2 * tile.k1 + 17, 3 * tile.k1)):
-            data = [first, *([0] * (g.experts - 2)), last] if g.experts > 1 else [first]
-            k.witness(cores, {"counts": data}, S=sum(data))
-        k.witness(cores, {"counts": [1] * g.experts}, S=g.experts)
+            checked.append([first, *([0] * (g.experts - 2)), last] if g.experts > 1 else [first])
+        for data in checked:
+            grouped_witness(k, cores, data, g.gathered_hi)
     return k.finish(caps.aic)
 
 

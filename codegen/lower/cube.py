@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from moec.codegen.kernels.cube import Grouped, Product, Repeat, grouped_matmul_kernel, matmul_kernel
+from moec.codegen.kernels.cube import Product, Repeat, matmul_kernel
+from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
 from moec.codegen.kernels.vector.grouped_bias import GroupedBias, grouped_bias_kernel
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
 from moec.codegen.tiling import cube_tile
@@ -86,22 +87,26 @@ def matmul(cx: Lowering, node: Node) -> None:
 @lowering("grouped_matmul")
 def grouped_matmul(cx: Lowering, node: Node) -> None:
     rows, weight, counts = node.operand(0), node.operand(1), node.operand(2)
-    bias = node.operands[3] if len(node.operands) > 3 else None
+    bias, source = (*node.operands[3:], None, None)[:2]
     by_k = not node.attrs["transpose_weight"]
     dtype = need_cube(node, rows.type, weight.type)
-    (s, _), (experts, n, depth) = rows.type.dims, weight.type.dims
+    s, (experts, n, depth) = node.result.type.dims[0], weight.type.dims
     if by_k:
         n, depth = depth, n
     if not (isinstance(experts, int) and isinstance(n, int) and isinstance(depth, int)):
         raise NoKernel(Problem("grouped_matmul needs weights of known size", where(node), "give the sizes as numbers"))
     per_expert = -(-cx.size(s) // max(experts, 1))
-    tile = cube_tile(per_expert, n, depth, dtype, cx.capacities, node_name(node))
+    gathered = "" if source is None else "a"
+    tile = cube_tile(per_expert, n, depth, dtype, cx.capacities, node_name(node), gathered)
     out = device_dtype(node.result.type.dtype)
-    grouped = Grouped(experts, n, depth, dtype, out if bias is None else "f32", cx.bounds(s)[1], by_k)
+    hi = None if source is None else cx.bounds(rows.type.dims[0])[1]
+    grouped = Grouped(experts, n, depth, dtype, out if bias is None else "f32", cx.bounds(s)[1], by_k, hi)
     kernel = grouped_matmul_kernel(f"grouped_matmul_{dtype}", cx.capacities, tile, grouped)
     product = cx.result(node) if bias is None else cx.scratch("without_bias", "f32", (s, n))
     operands = {"rows": cx.tensor(rows), "w": cx.tensor(weight), "counts": cx.tensor(counts), "out": product}
-    cx.launch(node, kernel, operands, {"S": s})
+    if source is not None:
+        operands["source"] = cx.tensor(source)
+    cx.launch(node, kernel, operands, {"S": s, "R": rows.type.dims[0]})
     if bias is None:
         return
     added = GroupedBias(experts, n, device_dtype(bias.type.dtype), out, cx.bounds(s)[1])

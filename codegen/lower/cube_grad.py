@@ -13,18 +13,22 @@ from moec.ir.graph import Node
 @lowering("grouped_matmul_dw")
 def grouped_matmul_dw(cx: Lowering, node: Node) -> None:
     dy, rows, counts = node.operand(0), node.operand(1), node.operand(2)
+    source = (*node.operands[3:], None)[0]
     dtype = need_cube(node, dy.type, rows.type)
     (s, n), k, experts = dy.type.dims, rows.type.dims[1], counts.type.dims[0]
     if not (isinstance(experts, int) and isinstance(n, int) and isinstance(k, int)):
         what = "grouped_matmul_dw needs weights of known size"
         raise NoKernel(Problem(what, where(node), "give the sizes as numbers"))
     out = device_dtype(node.result.type.dtype)
-    tile = cube_tile(n, k, -(-cx.size(s) // max(experts, 1)), dtype, cx.capacities, node_name(node))
-    kernel = grouped_dw_kernel(
-        f"grouped_matmul_dw_{dtype}", cx.capacities, tile, GroupedDW(experts, n, k, dtype, out, cx.bounds(s)[1])
-    )
+    gathered = "" if source is None else "b"
+    tile = cube_tile(n, k, -(-cx.size(s) // max(experts, 1)), dtype, cx.capacities, node_name(node), gathered)
+    hi = None if source is None else cx.bounds(rows.type.dims[0])[1]
+    grouped = GroupedDW(experts, n, k, dtype, out, cx.bounds(s)[1], hi)
+    kernel = grouped_dw_kernel(f"grouped_matmul_dw_{dtype}", cx.capacities, tile, grouped)
     result = cx.result(node)
     zero = empty_zero_kernel("zero_empty_experts", cx.capacities, experts, n * k, out)
     cx.launch(node, zero, {"counts": cx.tensor(counts), "out": result}, {})
     operands = {"dy": cx.tensor(dy), "rows": cx.tensor(rows), "counts": cx.tensor(counts), "out": result}
-    cx.launch(node, kernel, operands, {"S": s})
+    if source is not None:
+        operands["source"] = cx.tensor(source)
+    cx.launch(node, kernel, operands, {"S": s, "R": rows.type.dims[0]})

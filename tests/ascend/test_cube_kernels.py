@@ -10,7 +10,8 @@ from ascend_run import Case, built, built_kernel, mask_sites, programs_of
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import Kernel
-from moec.codegen.kernels.cube import Grouped, Product, grouped_matmul_kernel, matmul_kernel
+from moec.codegen.kernels.cube import Product, matmul_kernel
+from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
 from moec.codegen.tiling import CubeTile, cube_tile
 
 CAPS = Capacities(aic=2, aiv=2)

@@ -1,7 +1,8 @@
 """Device data that a kernel's scalars are read from: what the simulation needs to know of values.
 
 Expert counts decide loop bounds; where the caller gives none they are balanced: every expert gets the same number of
-rows, the first ones one more where that does not come out even. Anything else that is read and not given is 0.
+rows, the first ones one more where that does not come out even. Rows that are gathered go through their tensor once an
+expert. Anything else that is read and not given is 0.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ from dataclasses import dataclass, field
 from moec.codegen.kernel_ir import GmTensor, Kernel
 from moec.codegen.scalar import Env, evaluate
 
-COUNTS_ROLE = "counts"
+COUNTS_ROLE, GATHERED_ROLE, SOURCE_ROLE = "counts", "gathered", "source"
 
 
 def balanced(rows: int, experts: int) -> tuple[int, ...]:
     """Rows per expert when ``rows`` are spread as evenly as they go, larger shares first."""
     share, extra = divmod(rows, experts) if experts else (0, 0)
     return tuple(share + (i < extra) for i in range(experts))
+
+
+def spread(counts: Sequence[int], rows: int) -> tuple[int, ...]:
+    """For each row of each expert which of ``rows`` it is: an expert's go through all of them, evenly."""
+    return tuple(i * rows // count for count in counts for i in range(count))
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,11 @@ class Scenario:
                 tables[p.name] = self.data[p.name]
             elif p.role == COUNTS_ROLE and p.direction == "in":
                 tables[p.name] = balanced(self._rows(kernel, args), shape_of(p, args)[-1])
+        counts = next((tables[p.name] for p in kernel.params if p.role == COUNTS_ROLE and p.name in tables), ())
+        rows = next((shape_of(p, args)[0] for p in kernel.params if p.role == GATHERED_ROLE), 0)
+        for p in kernel.params:
+            if p.role == SOURCE_ROLE and p.name not in tables:
+                tables[p.name] = spread(counts, rows)
         return tables
 
     def _rows(self, kernel: Kernel, args: Mapping[str, int]) -> int:
