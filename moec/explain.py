@@ -31,7 +31,9 @@ class Place:
     file: str = ""
     """The one input, whose name is not repeated."""
     function: str = ""
-    """The function that they stand in, and how often it is called, unless that is the layer itself."""
+    """The function that they stand in, unless that is the layer itself."""
+    calls: tuple[int, ...] = ()
+    """Where that function is called; an input's layers that are alike are one function, and the sources of one copy."""
     backward: bool = False
     """Whether they were made by differentiation."""
 
@@ -39,8 +41,13 @@ class Place:
         named = [str(s).removeprefix(f"{self.file}:") for s in self.sources]
         more = len(named) - SHOWN
         text = "; ".join(named[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
-        notes = [*(["backward"] if self.backward else []), *([self.function] if self.function else [])]
+        notes = [*(["backward"] if self.backward else []), *([self._called()] if self.calls else [])]
         return text + (f" ({', '.join(notes)})" if notes and text else "")
+
+    def _called(self) -> str:
+        more = len(self.calls) - SHOWN
+        at = ", ".join(map(str, self.calls[:SHOWN])) + (f" and {more} more" if more > 0 else "")
+        return f"in {self.function}, copies at {at}" if len(self.calls) > 1 else f"in {self.function}"
 
     def lines(self) -> list[int]:
         """Line numbers or node indices in the input, in order."""
@@ -67,8 +74,8 @@ class Entry:
         return sum(map(len, self.missed.values()))
 
     def json(self) -> dict[str, Any]:
-        """As plain data: ``pass``, ``rule``, ``fired`` and ``near_misses``, each place with its count and the line
-        numbers or node indices in the input that it covers.
+        """As plain data: ``pass``, ``rule``, ``fired`` and ``near_misses``, each place with its count, the line
+        numbers or node indices in the input that it covers, and those where the function that it stands in is called.
         """
         return {
             "pass": self.spec,
@@ -81,7 +88,8 @@ class Entry:
 
 
 def _place(place: Place, times: int) -> dict[str, Any]:
-    return {"at": str(place), "lines": place.lines(), "backward": place.backward, "times": times}
+    found = {"at": str(place), "lines": place.lines(), "backward": place.backward, "times": times}
+    return found | ({"called_at": list(place.calls)} if place.calls else {})
 
 
 def explain(
@@ -134,20 +142,17 @@ class _Places:
 
     def __init__(self, module: Module, file: str):
         self.file = file
-        self.calls: dict[str, int] = {}
-        self.main = module.main.name
+        self.calls: dict[str, tuple[int, ...]] = {}
         for node in module.nodes():
-            if node.op == "call":
+            if node.op == "call" and node.origin.sources:
                 name = node.attrs["fn"]
-                self.calls[name] = self.calls.get(name, 0) + 1
+                self.calls[name] = (*self.calls.get(name, ()), node.origin.sources[0].line)
 
     def of(self, origins: Sequence[Origin], function: str) -> Place:
         """The place of nodes of these origins."""
         sources = tuple(dict.fromkeys(s for o in origins for s in o.sources))
-        calls = self.calls.get(function, 0)
-        note = "" if function in ("", self.main) or not calls else f"{function}, {calls} times"
         backward = bool(origins) and all(AUTODIFF in o.rewrites for o in origins)
-        return Place(sources, self.file, note, backward)
+        return Place(sources, self.file, function, self.calls.get(function, ()), backward)
 
     def shorten(self, reason: str) -> str:
         """A reason without the name of the one file before each place."""

@@ -338,7 +338,7 @@ DEFAULT_PIPELINE = (
     "canonicalise,fold,recover-rope,recover-attention,canonicalise,cse,dce,"
     "recover-moe,expand-moe,fuse-gating,"
     "rect-attention,rope-concat-elim,rotate-half-elim,permute-fusion,fuse-swiglu,fuse-rope,canonicalise,cse,dce,"
-    "sync-removal,fuse-residual,fuse-norm,fuse-vector,inline,fold,dce,reorder-launch"
+    "sync-removal,inline,fuse-residual,fuse-norm,fuse-vector,fold,dce,reorder-launch"
 )
 """What ``moec compile`` runs.
 
@@ -346,8 +346,9 @@ Transposes go into products before ``fold`` would lay weights out for them; atte
 ``canonicalise``, which tidies what it leaves, while folded constants let more rules match; recovery reads the one
 canonical spelling; what it leaves of a router is gathered by ``fuse-gating``. The rewrites that save copies and kernels
 read what recovery made, and graphs that came with their backward half; ``canonicalise`` tidies behind them. Norms are
-gathered into kernels before ``fuse-vector`` takes the rest. All this is done once for a layer that is repeated; then
-its calls are taken apart, and ``fold`` lays out the weights of each copy.
+gathered into kernels before ``fuse-vector`` takes the rest. All up to there is done once for a layer that is repeated;
+then its calls are taken apart, so that the last sum of a copy and the first norm of the next can be one kernel (equal
+kernels are one function), and ``fold`` lays out the weights of each copy.
 """
 
 
@@ -356,7 +357,7 @@ TRAIN_PIPELINE = (
     "recover-moe,expand-moe,fuse-gating,rect-attention,rope-concat-elim,permute-fusion,fuse-rope,sync-removal,"
     "canonicalise,cse,dce,"
     "prob-placement,autodiff,prob-placement,canonicalise,cse,dce,rotate-half-elim,fuse-swiglu,fuse-rope,canonicalise,cse,dce,"
-    "fuse-residual,fuse-norm,fuse-vector,inline,fold{weights=false},dce,reorder-launch"
+    "inline,fuse-residual,fuse-norm,fuse-vector,fold{weights=false},dce,reorder-launch"
 )
 """What ``moec compile --train`` runs.
 
@@ -379,5 +380,5 @@ def train_passes(options: str = "", memory: str = "", balance: str = "") -> list
     first = f"balance-loss{{{balance}}}," if balance else ""
     text = TRAIN_PIPELINE.replace("autodiff", f"{first}autodiff{{{options}}}")
     if memory:
-        text = text.replace("fuse-residual", f"inline,canonicalise,cse,dce,{memory},fuse-residual")
+        text = text.replace("inline,", f"inline,canonicalise,cse,dce,{memory},")
     return parse_passes(text)
