@@ -106,7 +106,8 @@ class CppPrinter:
     def literal(x: float, dtype: str) -> str:
         """A number as a C++ literal of ``dtype``."""
         if isinstance(x, int) and dtype not in ("f32", "f16", "bf16"):
-            return str(x) if dtype in ("i32", "i64") else f"static_cast<{CPP[dtype]}>({x})"
+            fits = dtype in ("i32", "i64") and x > -(2**31)  # C++ has no literal of that one
+            return str(x) if fits else f"static_cast<{CPP[dtype]}>({x})"
         if x in (float("inf"), float("-inf")):
             text = "__builtin_inff()" if x > 0 else "-__builtin_inff()"
         else:

@@ -39,6 +39,7 @@ FAMILIES = (
     "histogram",
     "moves",
     "permute",
+    "reductions",
     "rope",
     "series",
     "sort",

@@ -86,12 +86,16 @@ def _move(cx: Lowering, sizes: Sizes, sources: dict[Value, GmTensor], part: Part
     return Rows(source, outer, rows, sizes.of(cols, "cols"), *at)
 
 
-def move_kernel(cx: Lowering, node: Node, parts: Sequence[Part], fill: float = 0.0) -> None:
-    """One kernel that makes the node's result of ``parts``, which must cover it."""
-    y = node.result
-    dtype = device_dtype(y.type.dtype)
+def move_kernel(
+    cx: Lowering, node: Node, parts: Sequence[Part], fill: float = 0.0, target: str | None = None, count: Dim = 0
+) -> None:
+    """One kernel that makes the node's result of ``parts``, which must cover it; or a ``target`` of ``count`` elements
+    of the dtype of what is moved."""
+    made = node.result.type
+    of = made.dtype if target is None else next(p.value for p in parts if p.value is not None).type.dtype
+    dtype = device_dtype(of)
     if fill != 0 and dtype in ("i64", "u8") and any(p.value is None for p in parts):
-        what = f"{node.op} with {fill:g} of {y.type.dtype.name} has no kernel"
+        what = f"{node.op} with {fill:g} of {of.name} has no kernel"
         raise NoKernel(Problem(what, where(node), "0 has one, and any number of f32, f16, bf16 and i32"))
     k = KernelBuilder(f"move_{node.op}", "aiv", cx.capacities)
     sizes = Sizes(k, cx)
@@ -102,8 +106,9 @@ def move_kernel(cx: Lowering, node: Node, parts: Sequence[Part], fill: float = 0
             t = k.gm(f"x{len(sources)}", dtype, (sizes.of(numel(p.value.type.dims), "elems"),), "in")
             sources[p.value] = t
             operands[t.name] = cx.tensor(p.value)
-    out = k.gm("y", dtype, (sizes.of(numel(y.type.dims), "elems"),), "out")
-    operands[out.name] = cx.result(node)
+    elements = numel(made.dims) if target is None else count
+    out = k.gm("y", dtype, (sizes.of(elements, "elems"),), "out")
+    operands[out.name] = target or cx.result(node)
     moves = [_move(cx, sizes, sources, p, ITEMSIZE[dtype]) for p in parts]
     blocks = emit_moves(k, out, moves, fill)
     sizes.witness()
@@ -157,6 +162,14 @@ def pad(cx: Lowering, node: Node) -> None:
         corner = corner + b * made[i]
     steps = tuple(Step(*s) for s in zip(dims, strides(dims), made, strict=True))
     move_kernel(cx, node, [Part(x, steps, 0, corner), *parts], node.attrs["value"])
+
+
+def permuted(cx: Lowering, node: Node, x: Value, perm: Sequence[int], target: str) -> None:
+    """``target`` is x with its dimensions in the order ``perm``."""
+    own = strides(x.type.dims)
+    made = strides([x.type.dims[p] for p in perm])
+    steps = tuple(Step(x.type.dims[p], own[p], d) for p, d in zip(perm, made, strict=True))
+    move_kernel(cx, node, [Part(x, steps)], 0.0, target, numel(x.type.dims))
 
 
 def repeated(x: Value, shape: Sequence[Dim]) -> tuple[Step, ...]:

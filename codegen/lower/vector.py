@@ -177,8 +177,5 @@ for _op in (
     "log_softmax",
     "rms_norm",
     "layer_norm",
-    "reduce_mean",
-    "reduce_max",
-    "reduce_min",
 ):
     lowering(_op)(single)

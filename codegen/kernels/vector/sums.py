@@ -1,4 +1,5 @@
-"""Sums over rows: of blocks of them, of all, or of those of each expert, always in ascending order.
+"""Rows combined (summed, multiplied, the largest, the smallest): blocks of them, all, or, summed, those of each expert;
+always in ascending order.
 
 A core takes some columns of one sum at a time. Where there are more rows than that keeps cores busy with, blocks of a
 fixed number of rows are summed first and their sums after that, so that the order does not depend on the cores.
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, GmTensor, Kernel
+from moec.codegen.kernels.vector.folds import FOLDS, Fold, work_dtype
 from moec.codegen.kernels.vector.tile import LANES
 from moec.codegen.scalar import Scalar, align, binary, ceildiv, smax, smin
 
@@ -24,7 +26,7 @@ BLOCK = 128
 
 @dataclass(frozen=True)
 class Sums:
-    """x [``lead``, ``rows``, ``cols``] (None: a run-time argument) summed over rows; ``block`` None: all of them."""
+    """x [``lead``, ``rows``, ``cols``] (None: a run-time argument) combined over rows; ``block`` None: all of them."""
 
     lead: int | None
     rows: int | None
@@ -33,39 +35,43 @@ class Sums:
     out: str
     block: int | None = None
     hi: int = 2**31 - 1
+    fold: str = "sum"
+    """How: one of FOLDS."""
 
 
 class _Adder:
-    """The buffers of a core, and the loop that sums rows with them."""
+    """The buffers of a core, and the loop that combines rows with them (integers in 32 bits)."""
 
-    def __init__(self, k: KernelBuilder, x: GmTensor, y: GmTensor, cols: Scalar):
-        self.k, self.x, self.y, self.cols = k, x, y, cols
+    def __init__(self, k: KernelBuilder, x: GmTensor, y: GmTensor, cols: Scalar, fold: Fold):
+        self.k, self.x, self.y, self.cols, self.fold = k, x, y, cols, fold
+        work = work_dtype(x.dtype)
+        self.together = ROWS if ITEMSIZE[x.dtype] <= 4 else 1
         self.chunk = min(CHUNK, -(-cols // LANES) * LANES) if isinstance(cols, int) else CHUNK
-        self.rows_in = k.ub("rows_in", x.dtype, ROWS * self.chunk, 2)
-        self.wide = self.rows_in if x.dtype == "f32" else k.ub("wide", "f32", ROWS * self.chunk)
+        self.rows_in = k.ub("rows_in", x.dtype, self.together * self.chunk, 2)
+        self.wide = self.rows_in if x.dtype == work else k.ub("wide", work, self.together * self.chunk)
         self.out = k.ub("out", y.dtype, self.chunk, 2)
-        self.total = self.out if y.dtype == "f32" else k.ub("total", "f32", self.chunk)
+        self.total = self.out if y.dtype == work else k.ub("total", work, self.chunk)
         self.chunks = ceildiv(cols, self.chunk)
 
     def add(self, first: Scalar, count: Scalar, chunk: Scalar, to: Scalar) -> None:
-        """Columns ``chunk`` of row ``to`` of y: the sum of ``count`` rows of x from ``first`` on."""
+        """Columns ``chunk`` of row ``to`` of y: ``count`` rows of x from ``first`` on combined."""
         k, size = self.k, ITEMSIZE[self.x.dtype]
         turn = k.slot(2, "turn")
         at = k.let("column", binary("*", chunk, self.chunk))
         width = k.let("width", smin(self.chunk, self.cols - at))
         pitch = k.let("pitch", align(width, 32 // size))
         total = self.total[turn if self.total is self.out else 0]
-        k.fill(total, 0.0, width)
-        with k.loop("i", 0, count, ROWS) as i:
+        k.fill(total, self.fold.nothing(work_dtype(self.x.dtype)), width)
+        with k.loop("i", 0, count, self.together) as i:
             ping = k.slot(2)
-            rows = k.let("some", smin(ROWS, count - i))
+            rows = k.let("some", smin(self.together, count - i))
             source = self.x[(first + i) * self.cols + at]
             k.load(self.rows_in[ping], source, width, rows, self.cols, 0, 0, pitch - width)
             wide = self.wide[ping if self.wide is self.rows_in else 0]
             if self.wide is not self.rows_in:
-                k.cast(wide, self.rows_in[ping], rows * pitch)
+                k.cast(wide, self.rows_in[ping], rows * pitch, "NONE" if size == 8 else "")
             with k.loop("j", 0, rows) as j:
-                k.v("Add", total, total, wide[j * pitch], count=width)
+                k.v(self.fold.instruction, total, total, wide[j * pitch], count=width)
         if self.total is not self.out:
             k.cast(self.out[turn], total, width)
         k.store(self.y[to * self.cols + at], self.out[turn], width)
@@ -82,7 +88,7 @@ def sums_kernel(name: str, caps: Capacities, s: Sums) -> Kernel:
     blocks: Scalar = 1 if s.block is None else ceildiv(rows, s.block)
     x = k.gm("x", s.dtype, (lead, rows, cols), "in")
     y = k.gm("y", s.out, (lead, blocks, cols), "out")
-    adder = _Adder(k, x, y, cols)
+    adder = _Adder(k, x, y, cols, FOLDS[s.fold])
     tasks = binary("*", binary("*", lead, blocks), adder.chunks)
     with k.loop("t", k.core, tasks, k.cores) as t:
         to = k.let("to", t // adder.chunks)
@@ -107,7 +113,7 @@ def segment_sum_kernel(
     s = k.arg("S", 0, most)
     x, counts = k.gm("x", dtype, (s, cols), "in"), k.gm("counts", "i32", (experts,), "in", "counts")
     y = k.gm("y", out, (experts, cols), "out")
-    adder = _Adder(k, x, y, cols)
+    adder = _Adder(k, x, y, cols, FOLDS["sum"])
     row = k.let("firstRow", 0)
     with k.loop("e", 0, experts) as e:
         count = k.read("number", counts[e])
