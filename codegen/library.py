@@ -1,7 +1,7 @@
 """A step that calls an operator of the vendor's library instead of launching a kernel of moec's.
 
-Such an operator is called twice: ``<function>GetWorkspaceSize`` with its arguments, then ``<function>`` on a stream. What
-it works on are strided views of the program's tensors.
+Such an operator is called twice: ``<function>GetWorkspaceSize`` with its arguments, then ``<function>`` on a stream.
+What it works on are strided views of the program's tensors.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from moec.ir.symbol import Dim
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor as the library sees it. ``strides`` in elements, outermost first; none: dense. ``dtype`` as in the kernel
-    IR; bytes that hold truth values are ``bool``."""
+    """A tensor as the library sees it. ``strides`` in elements, outermost first; none: dense. ``dtype`` as in the
+    kernel IR; bytes that hold truth values are ``bool``."""
 
     tensor: str
     dtype: str
@@ -74,3 +74,17 @@ class LibraryCall:
     def tensors(self) -> tuple[str, ...]:
         """The program's tensors that it reads or writes, each once."""
         return tuple(dict.fromkeys(view.tensor for _, view in self.views()))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Why ``node`` was lowered as it was. ``calls``: the library's functions, none where a kernel of moec's runs.
+    ``since``: the oldest toolkit that is known to have them. Times in microseconds, None where nobody asked.
+    """
+
+    node: str
+    calls: tuple[str, ...]
+    since: str
+    reason: str
+    library_us: float | None = None
+    kernel_us: float | None = None

@@ -11,7 +11,7 @@ from math import prod
 
 from moec.codegen.interpret import value
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
-from moec.codegen.library import LibraryCall
+from moec.codegen.library import Choice, LibraryCall
 from moec.ir.data import TensorData
 from moec.ir.symbol import Bounds, Dim, evaluate
 
@@ -93,7 +93,8 @@ def tensors_of(step: Step) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``symbols`` gives each symbol its bounds; ``steps`` run in order on one stream."""
+    """``symbols`` gives each symbol its bounds; ``steps`` run in order on one stream. ``choices`` say of each node that
+    the vendor's library was asked about what became of it."""
 
     name: str
     symbols: Mapping[str, Bounds]
@@ -102,6 +103,7 @@ class Program:
     outputs: tuple[Output, ...]
     steps: tuple[Step, ...]
     cores: Mapping[str, int]
+    choices: tuple[Choice, ...] = field(default=(), compare=False)
 
     def kernel(self, name: str) -> Kernel:
         return next(k for k in self.kernels if k.name == name)

@@ -15,6 +15,8 @@ from moec.codegen.cpp import HELPERS, CppPrinter
 from moec.codegen.dims import scalar_of
 from moec.codegen.emit import Source, emit_kernel
 from moec.codegen.kernel_ir import Kernel
+from moec.codegen.library import LibraryCall
+from moec.codegen.library_cpp import call_lines
 from moec.codegen.lower.base import identifier
 from moec.codegen.program import Copy, Memset, Program, Step, Tensor
 from moec.ir.stream import write_elements
@@ -57,7 +59,8 @@ def write_project(program: Program, folder: Path, templates: Path, soc: str) -> 
         ("README.md.j2", "README.md"),
     ):
         (folder / path).write_text(env.get_template(template).render(parts))
-    shutil.copyfile(templates / "arena.h", folder / "host" / "arena.h")
+    for header in ("arena.h", *(["library.h"] if parts["calls"] else [])):
+        shutil.copyfile(templates / header, folder / "host" / header)
     _json(folder / "manifest.json", manifest(program, offsets))
     _json(folder / "sites.json", sites(sources))
     _write_weights(program, offsets, folder / "weights.bin")
@@ -150,6 +153,8 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
         "soc": soc,
         "kernels": [{"name": k.name} for k in program.kernels],
         "launches": len(program.launches()),
+        "calls": _calls(program),
+        "call_headers": sorted({s.header for s in program.steps if isinstance(s, LibraryCall)}),
         "symbols": [
             {"name": s, "cpp": c, "lo": program.symbols[s][0], "hi": program.symbols[s][1]} for s, c in cpp.items()
         ],
@@ -169,6 +174,12 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
             for i, s in enumerate(program.launches())
         ],
     }
+
+
+def _calls(program: Program) -> list[dict[str, str]]:
+    """The library calls in order, for people."""
+    found = [s for s in program.steps if isinstance(s, LibraryCall)]
+    return [{"function": s.function, "since": s.since, "nodes": "; ".join(s.nodes).replace("|", "/")} for s in found]
 
 
 def file_name(prefix: str, name: str) -> str:
@@ -202,6 +213,9 @@ def _step(program: Program, step: Step, host: _Host) -> dict[str, object]:
             "source": f"dev_{step.source}",
             "direction": "ACL_MEMCPY_" + "_TO_".join(ends),
         }
+    if isinstance(step, LibraryCall):
+        lines = call_lines(step, host.dim)
+        return {"kind": "library", "comment": "; ".join(step.nodes).replace("\n", " "), "lines": lines}
     kernel = program.kernel(step.kernel)
     given = dict(step.args)
     return {

@@ -20,7 +20,7 @@ from moec.ir.data import TensorData
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
 from moec.passes.base import Context, Pass, PassManager, Result, default_passes, parse_passes, train_passes
-from moec.report.summary import op_counts, pass_entry, saved_entry, summary
+from moec.report.summary import lowering_entry, op_counts, pass_entry, saved_entry, summary
 from moec.sizes import check_sizes, complete_sizes, symbol_bounds
 from moec.target import Schedule, Target
 from moec.timeline.balance import balanced_sizes
@@ -29,6 +29,8 @@ from moec.timeline.report import host_entry
 from moec.witness import Witness
 
 DEFAULT_TARGET = "ascend910b1"
+LOWERINGS = ("kernels", "aclnn", "auto")
+"""What may run an op: moec's kernels, the vendor's operators, or the faster of the two."""
 
 load = sources.load
 
@@ -76,6 +78,7 @@ def compile(
     train: str | None = None,
     memory: str = "",
     balance: str = "",
+    lower: str = "kernels",
     check: bool = False,
     print_after: Sequence[str] = (),
     print: Callable[[str], None] = print,
@@ -87,12 +90,16 @@ def compile(
     ``source`` is a file or a module, which is changed in place. ``set`` gives the sizes of symbols that tiles and
     schedule are chosen for. ``passes`` replaces the default ones. ``train``, the options of the autodiff pass as text
     ("" for none), makes the joint graph of forward and backward; ``recompute`` and ``swap`` are what of its saves the
-    passes of those names take, ``balance`` the options of balance-loss. ``check`` evaluates the layer before and after
-    each pass. ``print_after`` names passes (or ``all``) after which ``print`` gets the IR. Raises Refusal for input
-    that cannot be taken and CheckFailed where a check fails; then nothing is written.
+    passes of those names take, ``balance`` the options of balance-loss. ``lower``: whether ops run as ``kernels`` of
+    moec's, as operators of the vendor's library (``aclnn``) where it has them, or as what the estimate says is faster
+    (``auto``). ``check`` evaluates the layer before and after each pass. ``print_after`` names passes (or ``all``)
+    after which ``print`` gets the IR. Raises Refusal for input that cannot be taken and CheckFailed where a
+    check fails; then nothing is written.
     """
     from moec.hosttime import time_of, time_of_schedule
 
+    if lower not in LOWERINGS:
+        raise Usage(f"--lower {lower}", todo=f"one of {', '.join(LOWERINGS)}")
     chosen = _chosen(passes, train, memory, balance)
     _require_passes(print_after, chosen)
     machine = load_target(target) if isinstance(target, str) else target
@@ -117,7 +124,7 @@ def compile(
         with stage("timing host and device as written"):
             as_written = time_of(module, context) if train is None else None
         made = _passes(run, chosen, context, path if check else None, check, print_after, print, stage)
-        program, schedule, reasons = _lower(machine, module, sizes, folder, stage)
+        program, schedule, reasons = _lower(machine, module, sizes, lower, folder, stage)
         with stage("timing host and device"):
             timed = time_of(module, context) or (time_of_schedule(schedule, machine) if schedule is not None else None)
         saved = saved_values(module)
@@ -138,6 +145,7 @@ def compile(
             saved_entry(saved, balanced_sizes(module, sizes) if saved else {}),
             host_entry(timed, as_written) if timed is not None else None,
             made.memory,
+            lowering_entry(lower, program.choices) if lower != "kernels" and program is not None else None,
         )
         if folder is not None:
             with stage("writing reports"):
@@ -277,11 +285,11 @@ def _with_reproducer(failure: CheckFailed, run: _Run, each: Pass, witness: Witne
 
 
 def _lower(
-    machine: Target, module: Module, sizes: Mapping[str, int], folder: Path | None, stage: Stage
+    machine: Target, module: Module, sizes: Mapping[str, int], lower: str, folder: Path | None, stage: Stage
 ) -> tuple[Any, Schedule | None, list[str]]:
     try:
         with stage("lowering to kernels"):
-            program = machine.lower(module, sizes)
+            program = machine.lower(module, sizes, lower)
     except NoKernel as refusal:
         return None, None, _grouped(refusal.problems)
     if folder is not None:

@@ -25,6 +25,8 @@ from moec.ir.symbol import Bounds, Dim, bounds, evaluate, symbols_of
 from moec.ir.types import DType
 
 Rule = Callable[["Lowering", Node], None]
+Library = Callable[["Lowering", Node], bool]
+"""Lowers a node to calls of the vendor's library where it chooses to; whether it did."""
 RULES: dict[str, Rule] = {}
 FAMILIES = (
     "attention",
@@ -32,6 +34,7 @@ FAMILIES = (
     "cube",
     "cube_grad",
     "cumsum",
+    "elementwise",
     "fetch",
     "gating",
     "gating_grad",
@@ -96,14 +99,15 @@ def identifier(text: str) -> str:
 class Lowering:
     """Collects the program while the rules run."""
 
-    def __init__(self, module: Module, capacities: Capacities, tune: Mapping[str, int]):
-        self.module, self.capacities, self.tune = module, capacities, dict(tune)
+    def __init__(self, module: Module, capacities: Capacities, tune: Mapping[str, int], library: Library | None = None):
+        self.module, self.capacities, self.tune, self.library = module, capacities, dict(tune), library
         self._storage: dict[Value, str] = {}
         self._tensors: dict[str, Tensor] = {}
         self._kernels: dict[Kernel, str] = {}
         self._emitted: dict[str, Kernel] = {}
         self._names: set[str] = set()
         self._kernel_names: set[str] = set()
+        self._tables: dict[str, str] = {}
         self.steps: list[Step] = []
 
     # -- tensors
@@ -147,6 +151,12 @@ class Lowering:
         """The result of ``node`` is a weight; without data it is read at run time."""
         value = node.result
         self._storage[value] = self._new(name, device_dtype(value.type.dtype), value.type.dims, "weight", name, data)
+
+    def table(self, name: str, data: TensorData) -> str:
+        """A constant that stands for no value; one of a name serves all that ask for it."""
+        if name not in self._tables:
+            self._tables[name] = self._new(name, device_dtype(data.dtype), data.shape, "weight", name, data)
+        return self._tables[name]
 
     # -- sizes
 
@@ -202,6 +212,8 @@ class Lowering:
         missing: list[Problem] = []
         problems: list[Problem] = []
         for node in graph:
+            if self.library is not None and not missing and not problems and self.library(self, node):
+                continue
             rule = RULES.get(node.op)
             if rule is None:
                 missing.append(Problem(f"op '{node.op}' has no kernel", where(node)))
@@ -242,10 +254,12 @@ def where(node: Node) -> Where:
     return Where(node=node_name(node))
 
 
-def lower_module(module: Module, capacities: Capacities, tune: Mapping[str, int]) -> Program:
-    """The program of the module's main function.
+def lower_module(
+    module: Module, capacities: Capacities, tune: Mapping[str, int], library: Library | None = None
+) -> Program:
+    """The program of the module's main function; ``library`` is asked for each node before its own rule.
 
     NoKernel names every op without a kernel; Refusal every tile that does not fit.
     """
     load_rules()
-    return Lowering(module, capacities, tune).run(module.main)
+    return Lowering(module, capacities, tune, library).run(module.main)

@@ -78,6 +78,15 @@ def compile(
     in_flight: memory.InFlight = 1,
     layers: memory.Layers = 1,
     shards: memory.Shards = 1,
+    lower: Annotated[
+        str,
+        typer.Option(
+            "--lower",
+            metavar="kernels|aclnn|auto",
+            help="What runs an op: moec's kernels, CANN's operator library (aclnn) where it has the op, or what the "
+            "estimate says is faster.",
+        ),
+    ] = "kernels",
     check: Annotated[
         bool,
         typer.Option(
@@ -110,6 +119,7 @@ def compile(
       moec compile layer.moe -o build/layer --train --recompute act,norm --swap permute
       moec compile layer.moe -o build/layer --train --budget 64GiB --in-flight 94 --layers 4
       moec compile layer.moe -o build/layer --train --balance kind=micro_batch,coefficient=0.001
+      moec compile layer.moe -o build/layer --lower auto
       moec compile config.json -o build/layers --set batch=1,seq=8192     (the decoder layers of a Hugging Face model)
     """
     from moec import driver
@@ -131,6 +141,7 @@ def compile(
             train, passes is not None
         ),
         balance=balance or "",
+        lower=lower,
         check=check,
         print_after=print_after or (),
         print=typer.echo,

@@ -46,6 +46,8 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
         typer.echo(f"checks: {len(summary['checks'])} agree, largest relative error {worst:.2e}")
     if summary["host"] is not None:
         _print_host(summary["host"])
+    if summary["lowering"] is not None:
+        _print_lowering(summary["lowering"])
     if summary["lowered"]:
         _print_kernels(summary)
     else:
@@ -53,6 +55,15 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
         for reason in summary["not_lowered"]:
             print(reason, file=sys.stderr)
     typer.echo(f"written: {out}/ (open report.html)")
+
+
+def _print_lowering(lowering: Mapping[str, Any]) -> None:
+    """Which nodes became library calls, and why the others did not."""
+    rows = []
+    for c in lowering["choices"]:
+        times = ("" if us is None else f"{us:,.2f}" for us in (c["library_us"], c["kernel_us"]))
+        rows.append((c["node"].split(" (")[0], " + ".join(c["calls"]) or "kernel", c["since"], *times, c["reason"]))
+    print_table(("op", "runs as", "CANN from", "library us", "kernel us", "why"), rows)
 
 
 def _print_saved(saved: Mapping[str, Any]) -> None:

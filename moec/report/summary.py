@@ -10,6 +10,8 @@
 - ``ops``: node counts by op, ``before`` (as imported) and ``after`` all passes.
 - ``model``: version of the model that timed the kernels.
 - ``lowered``: whether kernels were written; ``not_lowered``: why not, one text a problem.
+- ``lowering``: with ``--lower aclnn`` or ``auto``: ``mode`` and, for each node that the vendor's library was asked
+  about, ``choices``; null otherwise.
 - ``kernels``: in launch order, as in ``schedule.json`` without the pipes: ``kernel``, ``core``, ``blocks``,
   ``cycles``, ``us``, ``low_us`` and ``high_us`` (nine of ten measurements are expected between), ``floor_us``,
   ``bound``, ``bytes``, ``flops``.
@@ -32,6 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import moec
@@ -129,6 +132,13 @@ def saved_entry(saved: Sequence[Saved], sizes: Mapping[str, int]) -> dict[str, A
     }
 
 
+def lowering_entry(mode: str, choices: Sequence[Any]) -> dict[str, Any]:
+    """How ``--lower`` was followed: for each node that the library was asked about its calls (none: kernels of
+    moec's), the oldest toolkit that has them, why, and the microseconds of both where they were compared.
+    """
+    return {"mode": mode, "choices": [asdict(c) for c in choices]}
+
+
 def summary(
     source: Mapping[str, str],
     warnings: Sequence[str],
@@ -145,6 +155,7 @@ def summary(
     saved: Mapping[str, Any] | None = None,
     host: Mapping[str, Any] | None = None,
     memory: Mapping[str, Any] | None = None,
+    lowering: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The whole summary; see the module's docstring for the keys."""
     kernels = schedule.kernels if schedule is not None else ()
@@ -162,6 +173,7 @@ def summary(
         "model": schedule.model if schedule is not None else None,
         "lowered": schedule is not None,
         "not_lowered": list(not_lowered),
+        "lowering": dict(lowering) if lowering is not None else None,
         "kernels": [kernel_entry(k) for k in kernels],
         "launches": len(kernels),
         "total": totals(schedule) if schedule is not None else None,

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE
+from moec.codegen.library import LibraryCall
 from moec.codegen.lower import lower_module
 from moec.codegen.program import Copy, Launch, Memset, Program, launch_args
 from moec.codegen.project import write_project
 from moec.diagnostics import NoKernel, Refusal, Where
-from moec.ir.graph import Graph, Module
+from moec.ir.graph import Graph, Module, Node
 from moec.ir.symbol import evaluate
 from moec.ir.types import DType, TensorType
 from moec.ops.build import Builder
 from moec.target import KernelTime, Schedule, Sizes, Span
+from moec.targets.ascend.aclnn.choose import Chooser
+from moec.targets.ascend.aclnn.offer import Offer
+from moec.targets.ascend.aclnn.time import call_time
 from moec.targets.ascend.cost.cube import DTYPES
 from moec.targets.ascend.machine import BUFFERS, Machine, load
 from moec.targets.ascend.model.result import MODEL_VERSION, KernelResult
@@ -25,6 +30,7 @@ from moec.targets.ascend.model.scenario import Scenario
 from moec.targets.ascend.model.simulate import SPANS, simulate
 from moec.targets.ascend.opmodel.answer import known_op, op_time
 from moec.targets.ascend.opmodel.bands import CYCLES
+from moec.targets.ascend.opmodel.constants import OP_MODEL_VERSION
 from moec.targets.ascend.opmodel.host import host_us
 from moec.targets.ascend.opmodel.links import collective_us
 
@@ -88,9 +94,29 @@ class AscendTarget:
         """Microseconds of a host call; Refusal for an unknown one."""
         return host_us(call)
 
-    def lower(self, module: Module, tune: Sizes) -> Program:
-        """The program of ``module`` for this chip."""
-        return lower_module(module, self.capacities(), tune)
+    def lower(self, module: Module, tune: Sizes, library: str = "kernels") -> Program:
+        """The program of ``module`` for this chip; see ``Target.lower``."""
+        if library == "kernels":
+            return lower_module(module, self.capacities(), tune)
+        chooser = Chooser(partial(self._offer_us, tune), partial(self._own_us, tune) if library == "auto" else None)
+        program = lower_module(module, self.capacities(), tune, chooser)
+        return replace(program, choices=tuple(chooser.choices))
+
+    def _offer_us(self, tune: Sizes, offer: Offer) -> float:
+        """Microseconds of the library's calls for a node, by the operator model."""
+        return sum(call_time(self.machine, call, tune).us for call in offer.calls)
+
+    def _own_us(self, tune: Sizes, whole: Module, node: Node) -> float | None:
+        """Microseconds of moec's kernels for a node; None where it has none."""
+        operands = [None if v is None else v.type for v in node.operands]
+        if "fn" in node.attrs:  # a call's function would have to come along; the library has none of those
+            return None
+        try:
+            module = _one_op(node.op, operands, node.attrs)
+            module.symbols.update(whole.symbols)
+            return self.schedule(self.lower(module, tune), tune).us
+        except Refusal:
+            return None
 
     def emit(self, program: Program, folder: Path) -> None:
         """Write the AscendC project into ``folder``."""
@@ -108,13 +134,17 @@ class AscendTarget:
             if isinstance(step, Copy):
                 times.append(self._copy(program, step, sizes))
                 continue
+            if isinstance(step, LibraryCall):
+                times.append(call_time(self.machine, step, sizes))
+                continue
             kernel = program.kernel(step.kernel)
             args = _args(step, program, sizes)
             key = (step.kernel, tuple(args.items()))
             if key not in known:
                 known[key] = kernel_time(simulate(kernel, self.machine, args, scenario, spans=SPANS))
             times.append(replace(known[key], nodes=step.nodes))
-        return Schedule(self.name, dict(sizes), tuple(_banded(t) for t in times), MODEL_VERSION)
+        banded = tuple(t if t.model == OP_MODEL_VERSION else _banded(t) for t in times)
+        return Schedule(self.name, dict(sizes), banded, MODEL_VERSION)
 
     def _memset(self, program: Program, step: Memset, sizes: Sizes) -> KernelTime:
         """A fill at the rate of HBM, launched like a kernel of one vector core (inferred: not measured)."""

@@ -1,0 +1,199 @@
+"""Calls of the vendor's operator library: what is offered, that it runs as the reference says, and what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ascend_run import built
+
+import moec
+from moec.codegen.library import LibraryCall
+from moec.codegen.program import Program
+from moec.codegen.program_text import parse_program, print_program
+from moec.eval import run
+from moec.ir.graph import Graph, Module
+from moec.ir.symbol import sym
+from moec.ir.types import DTYPES, TensorType, dtype
+from moec.ops.build import Builder
+from moec.targets.ascend import load_target
+from moec.targets.ascend.aclnn.offer import RULES, NotOffered, offer
+
+ROUTING = {
+    "top_k": 3,
+    "score": "softmax",
+    "score_order": "before_topk",
+    "groups": 1,
+    "group_top_k": 1,
+    "group_score": "none",
+    "group_mask": "none",
+    "renormalize": True,
+    "renormalize_eps": 0.0,
+    "scale": 1.0,
+    "score_dtype": DTYPES["f32"],
+    "weights_dtype": DTYPES["f32"],
+}
+GATED = {"activation": "silu", "glu": "chunked", "alpha": 1.0, "limit": None, "up_offset": 0.0}
+CAUSAL = {"scale": 0.3, "causal": True, "offset": 0, "window": None, "softcap": None, "empty_rows": "nan"}
+EXPERTS, TOP_K, HIDDEN, INNER = 5, 3, 12, 7
+
+
+def every_op(name: str) -> Module:
+    """A module that uses each op that the library offers, in ``name``; T tokens, some experts without any."""
+    t, f = sym("T"), DTYPES[name]
+    module = Module()
+    module.symbols["T"] = (1, 64)
+    graph = module.add(Graph("main"))
+
+    def given(label: str, *dims: object, of: str = name) -> object:
+        return graph.add_input(label, TensorType(dtype(of), dims))
+
+    b = Builder(graph)
+    x, logits = given("x", t, HIDDEN), given("logits", t, EXPERTS, of="f32")
+    up, bias = given("up", EXPERTS, 2 * INNER, HIDDEN), given("bias", EXPERTS, 2 * INNER)
+    down = given("down", EXPERTS, INNER, HIDDEN)
+    gate = b.node("gating", logits, **ROUTING)
+    weights, experts, counts = gate.results
+    rows, places = b.node("permute", x, experts, counts).results
+    h = b.grouped_matmul(rows, up, counts, bias)
+    a = b.swiglu(h, **GATED)
+    z = b.grouped_matmul(a, down, counts, transpose_weight=False)
+    scale = weights if name != "f16" else b.cast(weights, to=f)
+    y = b.unpermute(z, places, scale)
+    drows, dscale = b.node("unpermute_grad", given("dy", t, HIDDEN), z, places, scale).results
+    da = b.grouped_matmul(drows, down, counts)
+    dh = b.swiglu_grad(h, da, **GATED)
+    dup = b.grouped_matmul_dw(dh, rows, counts)
+    dx = b.unpermute(b.grouped_matmul(dh, up, counts, transpose_weight=False), places)
+    normed = b.rms_norm(x, given("gamma", HIDDEN), eps=1e-6)
+    wide = given("wide", 2, t, HIDDEN)
+    plain = b.matmul(wide, given("w", 9, HIDDEN), transpose_b=True)
+    batched = b.matmul(given("left", 2, HIDDEN, t), wide, transpose_a=True, transpose_b=True)
+    soft = b.softmax(given("scores", 3, t, 6), axis=1)
+    q, k, v = given("q", 2, 4, t, 6), given("k", 2, 2, t, 6), given("v", 2, 2, t, 5)
+    causal, most, total = b.node("attention_stats", q, k, v, **CAUSAL).results
+    seen = b.node("attention_stats", q, k, v, **{**CAUSAL, "causal": False}).results[0]
+    plainly = b.attention(q, k, v, **CAUSAL)
+    grads = b.node("attention_grad", q, k, v, causal, most, total, given("dout", 2, 4, t, 5), **CAUSAL).results[:3]
+    outputs = {
+        "y": y, "weights": weights, "experts": experts, "counts": counts, "dscale": dscale, "dup": dup,
+        "dx": dx, "normed": normed, "plain": plain, "batched": batched, "soft": soft, "causal": causal,
+        "most": most, "total": total, "seen": seen, "plainly": plainly, "dq": grads[0], "dk": grads[1], "dv": grads[2],
+    }  # fmt: skip
+    graph.set_outputs(list(outputs.values()), list(outputs))
+    return module
+
+
+def calls_of(program: Program) -> list[LibraryCall]:
+    return [s for s in program.steps if isinstance(s, LibraryCall)]
+
+
+def inputs_of(module: Module, tokens: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(tokens)
+    out = {}
+    for value in module.main.inputs:
+        shape = [d if isinstance(d, int) else tokens for d in value.type.dims]
+        out[str(value.name)] = rng.standard_normal(shape).astype(value.type.dtype.carrier)
+    return out
+
+
+@pytest.mark.parametrize(
+    "name", ["f32", pytest.param("bf16", marks=pytest.mark.slow), pytest.param("f16", marks=pytest.mark.slow)]
+)
+def test_the_librarys_calls_compute_what_the_ops_mean(name: str, tmp_path: Path) -> None:
+    module = every_op(name)
+    program = load_target("ascend910b1").lower(module, {}, "aclnn")
+    assert parse_program(print_program(program)) == program
+    assert {c.function for c in calls_of(program)} >= {f"aclnn{op}" for op in FUNCTIONS}
+    project = built(program, tmp_path)
+    for tokens in (1, 5, 17):
+        given = inputs_of(module, tokens)
+        got = project.outputs(given, {"T": tokens})
+        exact, reference = run(module, given, fp64=True), run(module, given)
+        eps = {"f32": 2.0**-22, "bf16": 2.0**-7, "f16": 2.0**-10}[name]
+        for output, want in exact.items():
+            allowed = 4 * np.abs(reference[output].astype(np.float64) - want).max() + eps * np.abs(want).max()
+            found = got[output].astype(np.float64)
+            np.testing.assert_allclose(found, want, rtol=0, atol=allowed, err_msg=f"{output} of {tokens} tokens")
+
+
+FUNCTIONS = (
+    "Cast", "Expand", "FlashAttentionScore", "FlashAttentionScoreGrad", "GroupedMatmulV4", "Matmul",
+    "MoeGatingTopKSoftmaxV2", "MoeTokenPermute", "MoeTokenPermuteGrad", "MoeTokenUnpermute", "MoeTokenUnpermuteGrad",
+    "RmsNorm", "Softmax", "SwiGlu", "SwiGluGrad",
+)  # fmt: skip
+
+
+def test_every_offer_is_tried_above() -> None:
+    module = every_op("f32")
+    offer(next(n for n in module.main if n.op == "matmul"))  # loads the rules
+    assert set(RULES) <= {n.op for n in module.main}
+
+
+def _only(op: str, *types: TensorType | None, **attrs: object) -> str:
+    """Why the library does not have an op; '' where it has."""
+    module = Module()
+    graph = module.add(Graph("main"))
+    values = [None if t is None else graph.add_input(f"x{i}", t) for i, t in enumerate(types)]
+    node = Builder(graph).node(op, *values, **attrs)
+    try:
+        offer(node)
+    except NotOffered as reason:
+        return str(reason)
+    return ""
+
+
+def _t(name: str, *dims: int) -> TensorType:
+    return TensorType(DTYPES[name], dims)
+
+
+def test_what_the_library_does_not_compute_is_not_offered() -> None:
+    logits = _t("f32", 8, 5)
+    assert _only("gating", logits, **ROUTING) == ""
+    assert _only("gating", logits, **{**ROUTING, "renormalize": False}) == ""
+    assert _only("gating", logits, **{**ROUTING, "score_order": "after_topk", "renormalize": False}) == ""
+    assert "bias" in _only("gating", logits, _t("f32", 5), **ROUTING)
+    assert "softmax" in _only("gating", logits, **{**ROUTING, "score": "sigmoid"})
+    assert "times" in _only("gating", logits, **{**ROUTING, "scale": 2.5})
+    assert "sum" in _only("gating", logits, **{**ROUTING, "renormalize_eps": 1e-20})
+    h = _t("bf16", 4, 6)
+    assert "silu" in _only("swiglu", h, **{**GATED, "glu": "interleaved"})
+    assert "silu" in _only("swiglu", h, **{**GATED, "activation": "gelu"})
+    assert "silu" in _only("swiglu", h, **{**GATED, "limit": 7.0})
+    q, wide = _t("bf16", 1, 4, 8, 16), _t("bf16", 1, 4, 8, 32)
+    assert _only("attention", q, q, q, **CAUSAL) == ""
+    assert "window" in _only("attention", q, q, q, **{**CAUSAL, "window": 4})
+    assert "causal" in _only("attention", q, q, q, **{**CAUSAL, "offset": 3})
+    assert "no wider" in _only("attention", q, q, wide, **CAUSAL)
+    assert "mask" in _only("attention", q, q, q, _t("bool", 8, 8), **CAUSAL)
+    assert "sinks" in _only("attention", q, q, q, None, _t("bf16", 4), **CAUSAL)
+    assert "rotary" in _only("attention", q, q, q, None, None, _t("bf16", 1, 4, 8, 8), _t("bf16", 1, 1, 8, 8), **CAUSAL)
+    assert "65535" in _only("grouped_matmul", _t("bf16", 8, 65536), _t("bf16", 2, 4, 65536), _t("i32", 2))
+    assert "16777214" in _only("permute", _t("bf16", 1 << 23, 1), _t("i32", 1 << 23, 2), _t("i32", 4))
+    assert "f64" in _only("softmax", _t("f64", 4, 4), axis=1)
+    assert "no call" in _only("erf", h)
+
+
+def test_auto_takes_the_faster_by_the_estimate() -> None:
+    """Never slower than either; a node goes to the library exactly where its call is cheaper."""
+    layer = Path(__file__).resolve().parents[2] / "examples" / "tiny_moe.moe"
+    times = {mode: moec.compile(layer, lower=mode).summary["total"]["us"] for mode in ("kernels", "auto", "aclnn")}
+    assert times["auto"] <= min(times.values()) * (1 + 1e-9)
+    choices = moec.compile(layer, lower="auto").summary["lowering"]["choices"]
+    compared = [c for c in choices if c["kernel_us"] is not None]
+    assert compared and all((c["library_us"] < c["kernel_us"]) == bool(c["calls"]) for c in compared)
+
+
+def test_a_call_that_breaks_the_librarys_rules_is_refused_by_the_cpu_model(tmp_path: Path) -> None:
+    """Counts that do not fill the rows, which a device would read past."""
+    module = Module()
+    graph = module.add(Graph("main"))
+    rows, weight, counts = (graph.add_input(n, t) for n, t in (
+        ("rows", _t("f32", 6, 4)), ("weight", _t("f32", 2, 3, 4)), ("counts", _t("i32", 2))))  # fmt: skip
+    graph.set_outputs([Builder(graph).grouped_matmul(rows, weight, counts)], ["y"])
+    project = built(load_target("ascend910b1").lower(module, {}, "aclnn"), tmp_path)
+    given = {"rows": np.ones((6, 4), np.float32), "weight": np.ones((2, 3, 4), np.float32)}
+    assert (project.outputs({**given, "counts": np.array([4, 2], np.int32)}, {})["y"] == 4).all()
+    code, messages, _ = project.run({**given, "counts": np.array([4, 1], np.int32)}, {})
+    assert code == 86 and "groups do not fill the operand" in messages
