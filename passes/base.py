@@ -338,15 +338,16 @@ DEFAULT_PIPELINE = (
     "canonicalise,fold,recover-rope,recover-attention,canonicalise,cse,dce,"
     "recover-moe,expand-moe,fuse-gating,"
     "rect-attention,rope-concat-elim,rotate-half-elim,permute-fusion,fuse-swiglu,fuse-rope,canonicalise,cse,dce,"
-    "sync-removal,inline,fuse-residual,fuse-norm,fuse-vector,fold,dce,reorder-launch"
+    "sync-removal,gather-rows,inline,fuse-residual,fuse-norm,fuse-vector,fold,dce,reorder-launch"
 )
 """What ``moec compile`` runs.
 
 Transposes go into products before ``fold`` would lay weights out for them; attention is recovered before the second
 ``canonicalise``, which tidies what it leaves, while folded constants let more rules match; recovery reads the one
 canonical spelling; what it leaves of a router is gathered by ``fuse-gating``. The rewrites that save copies and kernels
-read what recovery made, and graphs that came with their backward half; ``canonicalise`` tidies behind them. Norms are
-gathered into kernels before ``fuse-vector`` takes the rest. All up to there is done once for a layer that is repeated;
+read what recovery made, and graphs that came with their backward half; ``canonicalise`` tidies behind them. Products
+gather rows once nothing else looks for their sort. Norms are gathered into kernels before ``fuse-vector`` takes the
+rest. All up to there is done once for a layer that is repeated;
 then its calls are taken apart, so that the last sum of a copy and the first norm of the next can be one kernel (equal
 kernels are one function), and ``fold`` lays out the weights of each copy.
 """
@@ -357,13 +358,14 @@ TRAIN_PIPELINE = (
     "recover-moe,expand-moe,fuse-gating,rect-attention,rope-concat-elim,permute-fusion,fuse-rope,sync-removal,"
     "canonicalise,cse,dce,"
     "prob-placement,autodiff,prob-placement,canonicalise,cse,dce,rotate-half-elim,fuse-swiglu,fuse-rope,canonicalise,cse,dce,"
-    "inline,fuse-residual,fuse-norm,fuse-vector,fold{weights=false},dce,reorder-launch"
+    "inline,gather-rows,fuse-residual,fuse-norm,fuse-vector,fold{weights=false},dce,reorder-launch"
 )
 """What ``moec compile --train`` runs.
 
 Forward is brought into its best form first, so that backward is derived from that; a repeated layer is differentiated
 once. Weights keep the layout that they came in, as gradients are given for them by name. ``prob-placement`` runs ahead
-of autodiff for the outputs of experts, and behind it for the product that it made in their place.
+of autodiff for the outputs of experts, and behind it for the product that it made in their place. ``gather-rows``
+waits until calls are taken apart, as rows that products of forward and backward read are theirs together.
 """
 
 

@@ -1,12 +1,11 @@
 """The small index and copy operators of a dispatch, in the form that moves each row once and sorts once.
 
-Two further foldings are not offered. *Permute into the rows that the first grouped product reads*: its kernel loads
-tiles of A from device memory with one strided copy each (rows at one distance); a gathered tile would take a copy a
-row, and there is no such kernel form. *Unpermute behind the second grouped product*: the copy that leaves the
-accumulator (fixpipe) scales by tensor or by channel, never by row, so the routing weights cannot be applied on the way
-out; and the K rows of a token come out of different tiles at different times, so that they could only be added by
-atomics, whose order, and with it the rounding, changes from run to run. It would need a mixed cube-vector kernel with a
-fixed order of summation.
+``permute`` is folded into the rows that the first grouped product reads by a pass of its own, ``gather-rows``, where
+that is faster. *Unpermute behind the second grouped product* is not offered: the copy that leaves the accumulator
+(fixpipe) scales by tensor or by channel, never by row, so the routing weights cannot be applied on the way out; and the
+K rows of a token come out of different tiles at different times, so that they could only be added by atomics, whose
+order, and with it the rounding, changes from run to run. It would need a mixed cube-vector kernel with a fixed order of
+summation.
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ class PermuteFusion(PricedRulePass):
     weighted and summed become ``unpermute``; positions of a routing map's true elements become the choices sorted.
     Rules whose result depends on it are applied only to indices that cannot be negative, or are a permutation.
 
-    Not offered: ``permute`` folded into the rows that ``grouped_matmul`` reads, whose kernel loads tiles of rows at one
-    distance and has no form that gathers them; and ``unpermute`` folded behind the second product, whose accumulator
-    leaves without a factor for each row and in no order of summation.
+    Not offered: ``unpermute`` folded behind the second product, whose accumulator leaves without a factor for each row
+    and in no order of summation. ``permute`` is folded into the first by ``gather-rows``.
     """
 
     name = "permute-fusion"

@@ -7,19 +7,20 @@ from moec.codegen.lower.base import Lowering, device_dtype, lowering, where
 from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node
 
+MOVED = ("f32", "f16", "bf16", "i32")
+"""Dtypes of rows that are sorted."""
+
 
 @lowering("permute")
 def permute(cx: Lowering, node: Node) -> None:
     x, experts, counts = (node.operand(i) for i in range(3))
     (tokens, hidden), (_, top_k), (total,) = x.type.dims, experts.type.dims, counts.type.dims
     dtype = x.type.dtype.name
-    if not (isinstance(hidden, int) and isinstance(top_k, int) and isinstance(total, int)) or dtype not in (
-        "f32",
-        "f16",
-        "bf16",
-    ):
+    known = isinstance(hidden, int) and isinstance(top_k, int) and isinstance(total, int)
+    if not known or dtype not in MOVED:
         what = f"permute of {x.type} by {experts.type} has no kernel"
-        raise NoKernel(Problem(what, where(node), "f32, f16 and bf16 with known width, top-k and experts have one"))
+        raise NoKernel(Problem(what, where(node), f"{', '.join(MOVED)} with known width, top-k and experts have one"))
+    assert isinstance(hidden, int) and isinstance(top_k, int) and isinstance(total, int)
     p = Permute(hidden, top_k, total, device_dtype(x.type.dtype), cx.bounds(tokens)[1])
     kernel = permute_kernel("permute", cx.capacities, p)
     operands = {

@@ -14,6 +14,8 @@ from moec.codegen.capacities import Capacities
 from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
 from moec.codegen.kernels.grouped_dw import GroupedDW, grouped_dw_kernel
 from moec.codegen.tiling import CubeTile
+from moec.ir.text import parse_module, print_module
+from moec.passes.base import PassManager
 
 SIZES = [(126, 5, 4), (127, 126, 3), (16, 80, 5)]
 """n, k, experts."""
@@ -81,6 +83,32 @@ func main(%x: bf16[T, 40], %w: bf16[4, 126, 40], %c: i32[4], %b: bf16[4, 126], %
     made = Layer(text, tmp_path)
     got, exact = made.run(arrays)["y"].astype(np.float64), made.reference(arrays, fp64=True)["y"]
     assert np.all(np.abs(got - exact) <= np.abs(exact) * EPS["bf16"] * 0.51 + 40 * 2.0**-22)
+
+
+def test_rows_sorted_by_number_only(tmp_path: Path) -> None:
+    """As gather-rows leaves a layer: numbers of tokens are sorted, and the product takes the tokens by them."""
+    given = "%x: f32[T, 40], %e: i32[T, 2], %c: i32[4], %w: f32[4, 24, 40]"
+    text = f"""
+symbol T in [0, 100000]
+func main({given}) -> (y: f32[T, 24]) {{
+  %rows, %at = permute(%x, %e, %c) : f32[2*T, 40], i32[T, 2]
+  %0 = grouped_matmul(%rows, %w, %c) {{transpose_weight = true}} : f32[2*T, 24]
+  %1 = unpermute(%0, %at, none) : f32[T, 24]
+  return %1
+}}
+"""
+    module = parse_module(text)
+    PassManager.parse("gather-rows{always=true}").run(module)
+    assert [n.op for n in module.main if n.op != "reshape"] == ["iota", "permute", "grouped_matmul", "unpermute"]
+    made = Layer(print_module(module), tmp_path)
+    rng = np.random.default_rng(3)
+    for tokens in (0, 1, 5, 131):
+        experts = rng.integers(1, 4, (tokens, 2)).astype(np.int32)
+        arrays = {"x": numbers(rng, (tokens, 40), "f32"), "e": experts, "w": numbers(rng, (4, 24, 40), "f32")}
+        arrays["c"] = np.bincount(experts.ravel(), minlength=4).astype(np.int32)
+        want = np.einsum("th,tknh->tn", arrays["x"].astype(np.float64), arrays["w"].astype(np.float64)[experts])
+        got = made.run(arrays, MOEC_CPU_ORDER="reverse")["y"]
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=80 * 2.0**-22)
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ PASSES = (
     "fuse-norm",
     "fuse-rope",
     "fuse-swiglu",
+    "gather-rows",
     "permute-fusion",
     "prob-placement",
     "rect-attention",
