@@ -176,12 +176,12 @@ def _copies_back(
     latest = float("inf")
     begin: dict[int, float] = {}
     for v, (_, when) in sorted(need.items(), key=lambda item: (-item[1][1], -item[0])):
-        latest = min(latest, when) - problem.tensors[v].bytes / problem.pcie
+        latest = min(latest, when) - problem.copy_us(v)
         begin[v] = latest
     inside: dict[int, list[int]] = {}
     ahead: list[tuple[int, int]] = []
     period = [*starts, *(now + t for t in _starts(problem))]
-    length = now + sum(s.us for s in problem.forward)
+    length = now + problem.forward_us
     for v in sorted(need, key=lambda v: (begin[v], v)):
         if begin[v] < 0 and problem.in_flight > 1:
             ahead.append((_position(period, length + begin[v]), v))

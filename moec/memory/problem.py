@@ -12,6 +12,9 @@ from functools import cached_property
 
 KEEP, RECOMPUTE, SWAP = "keep", "recompute", "swap"
 
+COPY_US = 10.0
+"""Microseconds that a copy stream loses to one copy, whatever its size (assumed): few large copies beat many."""
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -103,10 +106,24 @@ class Problem:
             if not s.fixed and not any(self.tensors[v].must_save for v in s.writes)
         )
 
+    @cached_property
+    def forward_us(self) -> float:
+        """Compute time of a forward."""
+        return sum(s.us for s in self.forward)
+
+    @cached_property
+    def backward_us(self) -> float:
+        """Compute time of a backward, with nothing computed again."""
+        return sum(s.us for s in self.backward)
+
     @property
     def us(self) -> float:
         """Compute time of one chunk, forward and backward, with nothing planned."""
-        return sum(s.us for s in (*self.forward, *self.backward))
+        return self.forward_us + self.backward_us
+
+    def copy_us(self, v: int) -> float:
+        """What a copy of a tensor, one way, takes of its stream. ZeroDivisionError where nothing may be swapped."""
+        return self.tensors[v].bytes / self.pcie + COPY_US
 
     def why_fixed(self, v: int) -> str:
         """Why a tensor may not be recomputed; empty where it may."""

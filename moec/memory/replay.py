@@ -6,6 +6,8 @@ what has not arrived or making room twice is an error, each with the event to bl
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from moec.diagnostics import CheckFailed
@@ -15,12 +17,14 @@ from moec.memory.problem import Problem
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the replay saw: peak bytes of the card and where, peak bytes of the host, microseconds of one period in
-    steady state (a forward and a backward), and how long of it compute waited for copies.
+    """What the replay saw: peak bytes of the card and where, of that moment ``parts`` besides the fixed bytes
+    (``activations`` of forward, ``passing`` of backward, ``workspace`` of the step that runs), peak bytes of the host,
+    microseconds of one period in steady state (a forward and a backward), and how long of it compute waited for copies.
     """
 
     peak_bytes: int
     peak_at: str
+    parts: Mapping[str, int]
     host_bytes: int
     period_us: float
     waited_us: float
@@ -36,8 +40,11 @@ class _Card:
     """When the stream of copies out is done with what it has; ``inward`` likewise."""
     inward: float = 0.0
     bytes: int = 0
+    of_forward: int = 0
+    """Bytes of forward's tensors among them."""
     peak: int = 0
     peak_at: str = ""
+    peak_parts: dict[str, int] = field(default_factory=dict)
     host: int = 0
     host_peak: int = 0
     waited: float = 0.0
@@ -45,19 +52,37 @@ class _Card:
     """(chunk, tensor) on the card, and from when on it may be read."""
     there: dict[tuple[int, int], float] = field(default_factory=dict)
     """On the host, and from when on it may be fetched."""
-    leaving: list[tuple[float, int]] = field(default_factory=list)
-    """Ends of copies out, each with the bytes that it then frees."""
+    leaving: deque[tuple[float, int]] = field(default_factory=deque)
+    """Tensors that are copied out, and when each is off the card: in order, since the stream is one queue."""
+
+    def __post_init__(self) -> None:
+        self.given = frozenset(self.problem.given)
+        self.made = frozenset(self.problem.producer)
+        self.fixed = self.bytes = self.peak = sum(self.problem.fixed_bytes.values())
+        self.peak_at, self.peak_parts = "fixed bytes", self.parts(0)
 
     def settle(self) -> None:
         """Free what copies out have left by now."""
-        gone = [b for when, b in self.leaving if when <= self.now]
-        self.leaving = [(when, b) for when, b in self.leaving if when > self.now]
-        self.bytes -= sum(gone)
+        while self.leaving and self.leaving[0][0] <= self.now:
+            self.add(self.leaving.popleft()[1], -1)
 
-    def take(self, size: int, what: str) -> None:
+    def add(self, v: int, sign: int) -> None:
+        """Count a tensor in, or out."""
+        size = sign * self.problem.tensors[v].bytes
         self.bytes += size
-        if self.bytes > self.peak:
-            self.peak, self.peak_at = self.bytes, what
+        if v in self.made:
+            self.of_forward += size
+
+    def parts(self, workspace: int) -> dict[str, int]:
+        """What the card holds besides the fixed bytes."""
+        passing = self.bytes - self.fixed - self.of_forward
+        return {"activations": self.of_forward, "passing": passing, "workspace": workspace}
+
+    def look(self, workspace: int, what: str) -> None:
+        """See whether there was ever more than now, with the workspace of what runs."""
+        if self.bytes + workspace > self.peak:
+            self.peak, self.peak_at = self.bytes + workspace, what
+            self.peak_parts = self.parts(workspace)
 
     def run(self, chunk: int, event: Event, forward: bool, what: str) -> None:
         """One event of a chunk's forward or backward."""
@@ -66,7 +91,7 @@ class _Card:
         elif event.what == "free":
             if self.here.pop((chunk, event.index), None) is None:
                 raise self.wrong(f"frees {self.name(event.index)}, which is not on the card", what)
-            self.bytes -= self.problem.tensors[event.index].bytes
+            self.add(event.index, -1)
         elif event.what == "out":
             self.copy_out(chunk, event.index, what)
         else:
@@ -77,7 +102,7 @@ class _Card:
         step = steps[event.index]
         ready = self.now
         for v in step.reads:
-            if v in self.problem.given:
+            if v in self.given:
                 continue
             arrival = self.here.get((chunk, v))
             if arrival is None:
@@ -90,17 +115,16 @@ class _Card:
             if (chunk, v) in self.here:
                 raise self.wrong(f"{step.name} writes {self.name(v)}, which is on the card already", what)
             self.here[chunk, v] = self.now
-            self.take(self.problem.tensors[v].bytes, f"{what}, {step.name}")
-        self.take(step.workspace, f"{what}, {step.name}")
+            self.add(v, 1)
+        self.look(step.workspace, f"{what}, {step.name}")
         self.now += step.us
-        self.bytes -= step.workspace
 
     def copy_out(self, chunk: int, v: int, what: str) -> None:
         if self.here.pop((chunk, v), None) is None:
             raise self.wrong(f"copies out {self.name(v)}, which is not on the card", what)
         size = self.problem.tensors[v].bytes
-        self.outward = max(self.outward, self.now) + size / self.problem.pcie
-        self.leaving.append((self.outward, size))
+        self.outward = max(self.outward, self.now) + self.problem.copy_us(v)
+        self.leaving.append((self.outward, v))
         self.there[chunk, v] = self.outward
         self.host += size
         self.host_peak = max(self.host_peak, self.host)
@@ -110,11 +134,11 @@ class _Card:
         if left is None:
             raise self.wrong(f"copies back {self.name(v)}, which is not on the host", what)
         self.settle()
-        size = self.problem.tensors[v].bytes
-        self.inward = max(self.inward, self.now, left) + size / self.problem.pcie
+        self.inward = max(self.inward, self.now, left) + self.problem.copy_us(v)
         self.here[chunk, v] = self.inward
-        self.take(size, f"{what}, copy back of {self.name(v)}")
-        self.host -= size
+        self.add(v, 1)
+        self.look(0, f"{what}, copy back of {self.name(v)}")
+        self.host -= self.problem.tensors[v].bytes
 
     def name(self, v: int) -> str:
         return self.problem.tensors[v].name
@@ -128,8 +152,7 @@ def replay(problem: Problem, plan: Plan) -> Outcome:
     forward in turn, as 1F1B does. CheckFailed where an event cannot happen or something is left over.
     """
     card = _Card(problem)
-    card.take(sum(problem.fixed_bytes.values()), "fixed bytes")
-    chunks = problem.in_flight + 3
+    chunks = problem.in_flight + 4
     marks: list[tuple[float, float]] = []
     for chunk in range(problem.in_flight):
         _part(card, chunk, plan.forward, True, None)
@@ -147,8 +170,8 @@ def replay(problem: Problem, plan: Plan) -> Outcome:
         raise card.wrong(f"{card.name(key[1])} is never freed", f"chunk {key[0]}")
     for key in card.there:
         raise card.wrong(f"{card.name(key[1])} is left on the host", f"chunk {key[0]}")
-    (before, waited), (after, later) = marks[1], marks[2]
-    return Outcome(card.peak, card.peak_at, card.host_peak, after - before, later - waited)
+    (before, waited), (after, later) = marks[2], marks[3]
+    return Outcome(card.peak, card.peak_at, card.peak_parts, card.host_peak, after - before, later - waited)
 
 
 @dataclass
