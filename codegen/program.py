@@ -12,7 +12,11 @@ from math import prod
 from moec.codegen.interpret import value
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
 from moec.codegen.library import Choice, LibraryCall
+from moec.codegen.steps import COMPUTE, HOST, Access, Bind, Collective, HostOp, Record, Wait
+from moec.codegen.steps import accesses as own_accesses
+from moec.codegen.streams import ends
 from moec.ir.data import TensorData
+from moec.ir.group import Group
 from moec.ir.symbol import Bounds, Dim, evaluate
 
 
@@ -61,6 +65,7 @@ class Launch:
     operands: tuple[tuple[str, str], ...]
     args: tuple[tuple[str, Dim], ...]
     nodes: tuple[str, ...] = ()
+    stream: str = COMPUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class Memset:
     """Fills a tensor with zero bytes before what follows."""
 
     tensor: str
+    stream: str = COMPUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +83,33 @@ class Copy:
     target: str
     source: str
     nodes: tuple[str, ...] = ()
+    stream: str = COMPUTE
 
 
-Step = Launch | Memset | Copy | LibraryCall
+Step = Launch | Memset | Copy | LibraryCall | Collective | HostOp | Bind | Record | Wait
+
+
+def stream_of(step: Step) -> str:
+    """The stream that a step stands on, or the host."""
+    return HOST if isinstance(step, HostOp | Bind) else getattr(step, "stream", COMPUTE)
+
+
+def accesses(step: Step, kernels: Mapping[str, Kernel]) -> list[Access]:
+    """Who touches which tensors in a step: each tensor once for reading, once for writing."""
+    if isinstance(step, Launch):
+        ways = {p.name: p.direction for p in kernels[step.kernel].params}
+        found = [(step.stream, t, False) for p, t in step.operands if ways[p] != "out"]
+        found += [(step.stream, t, True) for p, t in step.operands if ways[p] != "in"]
+    elif isinstance(step, LibraryCall):
+        found = [(COMPUTE, v.tensor, False) for p, v in step.views() if p not in step.results]
+        found += [(COMPUTE, v.tensor, True) for p, v in step.views() if p in step.results]
+    elif isinstance(step, Memset):
+        found = [(step.stream, step.tensor, True)]
+    elif isinstance(step, Copy):
+        found = [(step.stream, step.source, False), (step.stream, step.target, True)]
+    else:
+        found = list(own_accesses(step))
+    return list(dict.fromkeys(found))
 
 
 def tensors_of(step: Step) -> tuple[str, ...]:
@@ -88,13 +118,18 @@ def tensors_of(step: Step) -> tuple[str, ...]:
         return step.tensors
     if isinstance(step, Launch):
         return tuple(t for _, t in step.operands)
-    return (step.tensor,) if isinstance(step, Memset) else (step.target, step.source)
+    if isinstance(step, Memset):
+        return (step.tensor,)
+    if isinstance(step, Copy):
+        return step.target, step.source
+    return tuple(dict.fromkeys(t for _, t, _ in own_accesses(step)))
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``symbols`` gives each symbol its bounds; ``steps`` run in order on one stream. ``choices`` say of each node that
-    the vendor's library was asked about what became of it."""
+    """``symbols`` gives each symbol its bounds; ``steps`` are issued in order, each on its stream. ``groups`` are those
+    that collectives run over. ``choices`` say of each node that the vendor's library was asked about what became of it.
+    """
 
     name: str
     symbols: Mapping[str, Bounds]
@@ -104,6 +139,7 @@ class Program:
     steps: tuple[Step, ...]
     cores: Mapping[str, int]
     choices: tuple[Choice, ...] = field(default=(), compare=False)
+    groups: tuple[Group, ...] = ()
 
     def kernel(self, name: str) -> Kernel:
         return next(k for k in self.kernels if k.name == name)
@@ -117,14 +153,33 @@ class Program:
     def launches(self) -> Sequence[Launch]:
         return [s for s in self.steps if isinstance(s, Launch)]
 
+    def streams(self) -> list[str]:
+        """The streams that its steps stand on, the compute stream first."""
+        found = dict.fromkeys([COMPUTE, *(stream_of(s) for s in self.steps)])
+        return [s for s in found if s != HOST]
+
+    def accesses(self, step: Step) -> list[Access]:
+        """Who touches which tensors in a step of this program."""
+        return accesses(step, {k.name: k for k in self.kernels})
+
+    def binds(self) -> dict[str, int]:
+        """The symbols that data decides, and the steps (indices) from which on they are known."""
+        return {s.symbol: i for i, s in enumerate(self.steps) if isinstance(s, Bind)}
+
     def lifetimes(self) -> dict[str, tuple[int, int]]:
-        """First and last step (indices) that use each temporary tensor; what is returned lives to the end."""
+        """First and last step (indices) that use each temporary tensor; what is returned lives to the end. A use lasts
+        as long as another stream may still run beside it.
+        """
         out: dict[str, tuple[int, int]] = {}
         temps = {t.name for t in self.of_kind("temp")}
         for i, step in enumerate(self.steps):
             for name in tensors_of(step):
                 if name in temps:
                     out[name] = (out.get(name, (i, i))[0], i)
+        if len(self.streams()) > 1:
+            kernels = {k.name: k for k in self.kernels}
+            last = ends(self.steps, lambda step: accesses(step, kernels))
+            out = {name: (first, last[name]) for name, (first, _) in out.items()}
         for o in self.outputs:
             if o.tensor in out:
                 out[o.tensor] = (out[o.tensor][0], len(self.steps))

@@ -11,14 +11,17 @@ from typing import Any
 
 import jinja2
 
+from moec.codegen.blocks import Block, blocks
 from moec.codegen.cpp import HELPERS, CppPrinter
 from moec.codegen.dims import scalar_of
 from moec.codegen.emit import Source, emit_kernel
+from moec.codegen.host_cpp import bind_lines, collective_lines, event_lines, host_lines, stream_name, variable
 from moec.codegen.kernel_ir import Kernel
 from moec.codegen.library import LibraryCall
 from moec.codegen.library_cpp import call_lines
 from moec.codegen.lower.base import identifier
 from moec.codegen.program import Copy, Memset, Program, Step, Tensor
+from moec.codegen.steps import Bind, Collective, HostOp, Record, Wait
 from moec.ir.stream import write_elements
 from moec.ir.symbol import Dim, substitute, sym
 
@@ -59,7 +62,7 @@ def write_project(program: Program, folder: Path, templates: Path, soc: str) -> 
         ("README.md.j2", "README.md"),
     ):
         (folder / path).write_text(env.get_template(template).render(parts))
-    for header in ("arena.h", *(["library.h"] if parts["calls"] else [])):
+    for header in ("arena.h", *(["library.h"] if parts["calls"] else []), *(["ranks.h"] if program.groups else [])):
         shutil.copyfile(templates / header, folder / "host" / header)
     _json(folder / "manifest.json", manifest(program, offsets))
     _json(folder / "sites.json", sites(sources))
@@ -108,7 +111,9 @@ def manifest(program: Program, offsets: Mapping[str, int]) -> dict[str, object]:
 
     return {
         "name": program.name,
-        "symbols": {s: list(b) for s, b in sorted(program.symbols.items())},
+        "symbols": {s: list(b) for s, b in sorted(program.symbols.items()) if s not in program.binds()},
+        "bound": sorted(program.binds()),
+        "groups": [{"name": g.name, "size": str(g.size), "stride": str(g.stride)} for g in program.groups],
         "inputs": [entry("in", t.source, t, t.shape) for t in program.of_kind("input")],
         "weights": [
             entry("in", t.source, t, t.shape) | {"offset": offsets.get(t.name)} for t in program.of_kind("weight")
@@ -141,13 +146,17 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
     """What the host, CMake and README templates are filled with."""
     cpp = {s: f"size_{identifier(s)}" for s in sorted(program.symbols)}
     host = _Host(cpp)
-    lives = program.lifetimes()
-    places = {name: i for i, name in enumerate(lives)}
-    tensors = [_tensor(t, host, offsets) | {"life": places.get(t.name)} for t in program.tensors]
     dying: dict[int, list[str]] = {}
-    for name, (_, last) in lives.items():
-        dying.setdefault(last, []).append(f"dev_{name}")
-    steps = [_step(program, s, host) | {"dying": dying.get(i, [])} for i, s in enumerate(program.steps)]
+    if len(program.streams()) == 1:  # where there are more, a fill would need events of its own
+        for name, (_, last) in program.lifetimes().items():
+            dying.setdefault(last, []).append(f"dev_{name}")
+    moments = blocks(program)
+    behind = {b.step: n for n, b in enumerate(moments)}
+    steps = [
+        _step(program, s, host, cpp) | {"dying": dying.get(i, []), "block": behind.get(i)}
+        for i, s in enumerate(program.steps)
+    ]
+    binds = program.binds()
     return {
         "program": program,
         "soc": soc,
@@ -156,14 +165,17 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
         "calls": _calls(program),
         "call_headers": sorted({s.header for s in program.steps if isinstance(s, LibraryCall)}),
         "symbols": [
-            {"name": s, "cpp": c, "lo": program.symbols[s][0], "hi": program.symbols[s][1]} for s, c in cpp.items()
+            {"name": s, "cpp": c, "lo": program.symbols[s][0], "hi": program.symbols[s][1]}
+            for s, c in cpp.items()
+            if s not in binds
         ],
+        "bound": [{"name": s, "cpp": cpp[s]} for s in binds],
+        "groups": [{"name": g.name, "size": host.dim(g.size), "stride": host.dim(g.stride)} for g in program.groups],
+        "streams": [stream_name(s) for s in program.streams()],
+        "events": sorted({s.event for s in program.steps if isinstance(s, Record)}, key=lambda e: (len(e), e)),
         "weights": bool(offsets),
-        "tensors": tensors,
-        "temporaries": [
-            {"name": name, "bytes": host.dim(program.tensor(name).bytes), "first": first, "last": last}
-            for name, (first, last) in lives.items()
-        ],
+        "blocks": [_block(n, b, host, offsets) for n, b in enumerate(moments)],
+        "host_memory": any(t.kind == "host" for t in program.tensors),
         "steps": steps,
         "outputs": [{"file": file_name("out", o.name), "tensor": f"dev_{o.tensor}"} for o in program.outputs],
         "uses_min": "MinI" in host.helpers,
@@ -187,13 +199,28 @@ def file_name(prefix: str, name: str) -> str:
     return f"{prefix}.{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.bin"
 
 
+def _block(n: int, block: Block, host: _Host, offsets: Mapping[str, int]) -> dict[str, object]:
+    """A block of memory and what is made with it; the first has no number in its name."""
+    places = {name: i for i, (name, _, _) in enumerate(block.temporaries)}
+    bytes_ = {t.name: host.dim(t.bytes) for t in block.tensors}
+    return {
+        "number": str(n or ""),
+        "tensors": [_tensor(t, host, offsets) | {"life": places.get(t.name)} for t in block.tensors],
+        "temporaries": [
+            {"name": name, "bytes": bytes_[name], "first": first, "last": last}
+            for name, first, last in block.temporaries
+        ],
+    }
+
+
 def _tensor(t: Tensor, host: _Host, offsets: Mapping[str, int]) -> dict[str, object]:
     held = t.name in offsets
     outside = t.kind in ("input", "weight")
     file = "weights" if held else f'folder + "/{file_name("in", t.source)}"' if outside else ""
     return {
-        "name": f"dev_{t.name}",
+        "name": variable(t),
         "bytes": host.dim(t.bytes),
+        "rank": t.source if t.kind == "rank" else "",
         "file": file,
         "offset": offsets.get(t.name, 0),
         "whole": "false" if held else "true",
@@ -201,26 +228,37 @@ def _tensor(t: Tensor, host: _Host, offsets: Mapping[str, int]) -> dict[str, obj
     }
 
 
-def _step(program: Program, step: Step, host: _Host) -> dict[str, object]:
+def _step(program: Program, step: Step, host: _Host, cpp: Mapping[str, str]) -> dict[str, object]:
+    nodes: Sequence[str] = getattr(step, "nodes", ())
+    about: dict[str, object] = {"comment": "; ".join(nodes).replace("\n", " ")}
+    if isinstance(step, Record | Wait):
+        return {"kind": "event", "lines": event_lines(step)}
+    if isinstance(step, Collective):
+        return about | {"kind": "lines", "lines": collective_lines(step, program, host.dim)}
+    if isinstance(step, HostOp):
+        return about | {"kind": "lines", "lines": host_lines(step, program, host.dim)}
+    if isinstance(step, Bind):
+        return about | {"kind": "bind", "lines": bind_lines(step, program, cpp[step.symbol], host.dim)}
+    if isinstance(step, LibraryCall):
+        return about | {"kind": "lines", "lines": call_lines(step, host.dim)}
+    on = stream_name(step.stream)
     if isinstance(step, Memset):
-        return {"kind": "memset", "target": f"dev_{step.tensor}", "comment": f"zero {step.tensor}"}
+        return {"kind": "memset", "target": f"dev_{step.tensor}", "comment": f"zero {step.tensor}", "stream": on}
     if isinstance(step, Copy):
-        ends = ("HOST" if program.tensor(t).kind == "host" else "DEVICE" for t in (step.source, step.target))
-        return {
+        source, target = program.tensor(step.source), program.tensor(step.target)
+        ends = ("HOST" if t.kind == "host" else "DEVICE" for t in (source, target))
+        return about | {
             "kind": "copy",
-            "comment": "; ".join(step.nodes).replace("\n", " "),
-            "target": f"dev_{step.target}",
-            "source": f"dev_{step.source}",
+            "stream": on,
+            "target": variable(target),
+            "source": variable(source),
             "direction": "ACL_MEMCPY_" + "_TO_".join(ends),
         }
-    if isinstance(step, LibraryCall):
-        lines = call_lines(step, host.dim)
-        return {"kind": "library", "comment": "; ".join(step.nodes).replace("\n", " "), "lines": lines}
     kernel = program.kernel(step.kernel)
     given = dict(step.args)
-    return {
+    return about | {
         "kind": "launch",
-        "comment": "; ".join(step.nodes).replace("\n", " "),
+        "stream": on,
         "kernel": step.kernel,
         "args": [{"name": a.name, "value": host.dim(given[a.name])} for a in kernel.args],
         "words": ", ".join(a.name for a in kernel.args),

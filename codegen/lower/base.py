@@ -17,7 +17,9 @@ from dataclasses import replace
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
-from moec.codegen.program import Copy, Launch, Memset, Output, Program, Step, Tensor
+from moec.codegen.program import Copy, Launch, Memset, Output, Program, Step, Tensor, accesses
+from moec.codegen.steps import COMPUTE
+from moec.codegen.streams import with_events
 from moec.diagnostics import NoKernel, Problem, Refusal, Where
 from moec.ir.data import TensorData
 from moec.ir.graph import Graph, Module, Node, Value
@@ -199,9 +201,9 @@ class Lowering:
         self._storage[value] = self._new(name, device_dtype(value.type.dtype), value.type.dims, "host")
         return self._storage[value]
 
-    def copy(self, node: Node, target: str, source: str) -> None:
-        """Copies one buffer to another of its size."""
-        self.steps.append(Copy(target, source, (node_name(node),)))
+    def copy(self, node: Node, target: str, source: str, stream: str = COMPUTE) -> None:
+        """Copies one buffer to another of its size; what another stream needs first it waits for."""
+        self.steps.append(Copy(target, source, (node_name(node),), stream))
 
     # -- the walk
 
@@ -239,7 +241,7 @@ class Lowering:
                 Output(name, self._storage[value], value.type.dims)
                 for value, name in zip(graph.outputs, graph.output_names, strict=True)
             ),
-            tuple(self.steps),
+            tuple(with_events(self.steps, lambda step: accesses(step, self._emitted))),
             {"aic": self.capacities.aic, "aiv": self.capacities.aiv},
         )
 

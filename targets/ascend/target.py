@@ -14,6 +14,7 @@ from moec.codegen.library import LibraryCall
 from moec.codegen.lower import lower_module
 from moec.codegen.program import Copy, Launch, Memset, Program, launch_args
 from moec.codegen.project import write_project
+from moec.codegen.steps import Bind, HostOp, Record, Wait
 from moec.diagnostics import NoKernel, Refusal, Where
 from moec.ir.graph import Graph, Module, Node
 from moec.ir.symbol import evaluate
@@ -134,6 +135,8 @@ class AscendTarget:
             if isinstance(step, Copy):
                 times.append(self._copy(program, step, sizes))
                 continue
+            if isinstance(step, HostOp | Bind | Record | Wait):
+                continue  # the host's time is the timeline's
             if isinstance(step, LibraryCall):
                 times.append(call_time(self.machine, step, sizes))
                 continue
