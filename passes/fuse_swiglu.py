@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from moec.ir.graph import Module
 from moec.ir.symbol import Dim
-from moec.passes.base import register_pass
+from moec.passes.base import Context, Result, register_pass
+from moec.passes.joined_products import JOINED_RULES, JoinedWeights
 from moec.passes.price import PricedRulePass
+from moec.passes.rule_pass import run_rules, witness_prover
 from moec.passes.rules_nn import GATED, ROUNDED_ONCE, silu
 from moec.rewrite.rule import Rule, miss, near, rule
 from moec.rewrite.term import T, Term, require, splat
@@ -70,10 +73,22 @@ SWIGLU_GRAD_RULES = [_grad(spelling) for spelling in _SLOPES]
 
 @register_pass
 class FuseSwiGLU(PricedRulePass):
-    """Gather gated activations into ``swiglu`` and their gradients into ``swiglu_grad``, each one kernel."""
+    """Gather gated activations into ``swiglu`` and their gradients into ``swiglu_grad``, each one kernel.
+
+    Where gate and up are two products of one input, they become one product of both weights, which are put together at
+    compile time; with ``weights=false`` they stay two.
+    """
 
     name = "fuse-swiglu"
+    weights: bool = True
 
     @classmethod
     def rules(cls) -> list[Rule]:
-        return [*SWIGLU_GRAD_RULES, silu, *GATED]
+        return [*SWIGLU_GRAD_RULES, silu, *GATED, *JOINED_RULES]
+
+    def run(self, module: Module, context: Context) -> Result:
+        result = Result()
+        prover = JoinedWeights(module, context, witness_prover(context), self.weights)
+        for graph in module.functions.values():
+            run_rules(self.rules(), graph, context, result, prover)
+        return result

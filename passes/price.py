@@ -81,11 +81,12 @@ class PriceProver:
 
     What the match replaces counts as far as it goes away: a copy that others read too (``COPIES``) counts by its share
     of readers, since those are rewritten the same way. A concatenation that only slices of its parts will read is not
-    made, and neither are the slices.
+    made, and neither are the slices. Nothing is counted for what is made of the operands ``laid_out`` alone, weights
+    that are laid out at compile time.
     """
 
-    def __init__(self, context: Context, then: Prover | None = None):
-        self.context, self.then = context, then
+    def __init__(self, context: Context, then: Prover | None = None, laid_out: Sequence[str] = ()):
+        self.context, self.then, self.laid_out = context, then, laid_out
         self.known: dict[Any, str] = {}
 
     def __call__(self, match: Match) -> str:
@@ -109,6 +110,8 @@ class PriceProver:
     def _slower(self, match: Match, gone: list[Node], kept: list[Node], cuts: list[list[Node]]) -> str:
         after = module_of(match.instance.after, {name: v.type for name, v in match.operands.items()}).main
         unmade = {v.producer for v, found in zip(after.outputs, cuts, strict=True) if found}
+        fixed = {v for v in after.inputs if v.name in self.laid_out}
+        unmade |= {n for n in after if n.operands and fixed.issuperset(n.operands)}
         before = [*gone, *(n for found in cuts for n in found)]
         credit = sum((price([n], self.context) or 0.0) / len(n.result.uses) for n in kept)
         return slower(before, [n for n in after if n not in unmade], self.context, credit)
@@ -209,15 +212,10 @@ def _bytes(type_: TensorType, context: Context) -> int:
 
 def _estimate(node: Node, context: Context) -> KernelTime | None:
     """The time of one node; None where a size is not known or the target cannot say."""
-    types = [None if v is None else v.type for v in node.operands]
-    every = [t for t in (*types, *(v.type for v in node.results)) if t is not None]
-    if any(t.shape is None for t in every):
+    asked = _question(node, context)
+    if asked is None:
         return None
-    sizes = [d for t in every for d in t.dims] + [d for v in node.attrs.values() for d in _dims(v)]
-    if any(s not in context.tune for d in sizes for s in symbols_of(d)):
-        return None
-    fixed = [None if t is None else _fixed(t, context) for t in types]
-    attrs = {k: _fixed_attr(v, context) for k, v in node.attrs.items()}
+    fixed, attrs = asked
     op, attrs = _asked_as(node.op, fixed, attrs)
     key = (op, *fixed, *((k, str(v)) for k, v in attrs.items()))
     known = _known_of(context.target)
@@ -227,6 +225,30 @@ def _estimate(node: Node, context: Context) -> KernelTime | None:
         except Refusal:
             known[key] = None
     return known[key]
+
+
+def workspace(node: Node, context: Context) -> int:
+    """Bytes that the kernels of a node need besides its operands and results; 0 where the target cannot say."""
+    asked = _question(node, context) if context.target is not None and not _free(node) else None
+    if asked is None:
+        return 0
+    try:
+        return int(context.target.workspace(node.op, *asked, {}))
+    except Refusal:
+        return 0
+
+
+def _question(node: Node, context: Context) -> tuple[list[TensorType | None], dict[str, Any]] | None:
+    """A node's operands and attributes with numbers for sizes; None where one is not known."""
+    types = [None if v is None else v.type for v in node.operands]
+    every = [t for t in (*types, *(v.type for v in node.results)) if t is not None]
+    if any(t.shape is None for t in every):
+        return None
+    sizes = [d for t in every for d in t.dims] + [d for v in node.attrs.values() for d in _dims(v)]
+    if any(s not in context.tune for d in sizes for s in symbols_of(d)):
+        return None
+    fixed = [None if t is None else _fixed(t, context) for t in types]
+    return fixed, {k: _fixed_attr(v, context) for k, v in node.attrs.items()}
 
 
 _KNOWN: WeakKeyDictionary[Any, dict[Any, KernelTime | None]] = WeakKeyDictionary()

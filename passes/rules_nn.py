@@ -130,7 +130,7 @@ GELU_TANH = [
 ]
 
 
-_ACTIVATIONS: dict[str, Callable[[Term], Term]] = {
+ACTIVATIONS: dict[str, Callable[[Term], Term]] = {
     "silu": T.silu,
     "gelu": lambda x: T.gelu(x, approximate="none"),
     "gelu_tanh": lambda x: T.gelu(x, approximate="tanh"),
@@ -141,7 +141,7 @@ _ACTIVATIONS: dict[str, Callable[[Term], Term]] = {
 
 def _gated(activation: str, glu: str) -> Rule:
     """act(gate) * up with gate and up the halves of one tensor (chunked) or its even and odd columns (interleaved)."""
-    act, step = _ACTIVATIONS[activation], 1 if glu == "chunked" else 2
+    act, step = ACTIVATIONS[activation], 1 if glu == "chunked" else 2
     sizes = "gate = 0; mid = 4; up = 4; end = 8" if step == 1 else "gate = 0; mid = 8; up = 1; end = 8"
     wrong = "gate = 4; mid = 8; up = 0; end = 4" if step == 1 else "gate = 1; mid = 8; up = 0; end = 8"
     short = "gate = 0; mid = 3; up = 3; end = 6" if step == 1 else "gate = 0; mid = 6; up = 1; end = 6"
@@ -172,7 +172,7 @@ def _gated(activation: str, glu: str) -> Rule:
     return gated
 
 
-GATED = [_gated(a, glu) for a in _ACTIVATIONS for glu in ("chunked", "interleaved")]
+GATED = [_gated(a, glu) for a in ACTIVATIONS for glu in ("chunked", "interleaved")]
 
 
 @rule(
