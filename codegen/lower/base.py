@@ -37,6 +37,7 @@ FAMILIES = (
     "cube_grad",
     "cumsum",
     "elementwise",
+    "elementwise",
     "fetch",
     "gating",
     "gating_grad",

@@ -15,6 +15,10 @@ from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node, Value
 from moec.ir.symbol import Dim, dmin
 
+TOGETHER = 3
+"""Parts of a concatenation that one kernel copies where sizes are run-time arguments: each has flags of its own, and a
+pipe pair has six."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -143,7 +147,10 @@ def concat(cx: Lowering, node: Node) -> None:
         steps = tuple(Step(*s) for s in zip(x.type.dims, strides(x.type.dims), made, strict=True))
         parts.append(Part(x, steps, 0, at * made[axis]))
         at = at + x.type.dims[axis]
-    move_kernel(cx, node, parts)
+    known = all(isinstance(d, int) for d in node.result.type.dims)
+    together = len(parts) if known else TOGETHER
+    for i in range(0, len(parts), together):
+        move_kernel(cx, node, parts[i : i + together])
 
 
 @lowering("pad")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernels.vector.assemble import Job, Sink, Source, assemble
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, where
-from moec.codegen.lower.vector_body import BINARY, COMPARE, ROUNDING, UNARY, Body
+from moec.codegen.lower.vector_body import Body
 from moec.codegen.scalar import Arg, Scalar, binary
 from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node, Value
@@ -156,26 +156,3 @@ def single(cx: Lowering, node: Node) -> None:
         else:
             inputs.append((v, cx.tensor(v)))
     vector_kernel(cx, node, f"vector_{node.op}", [*constants, node], inputs, [(node.result, cx.result(node))])
-
-
-for _op in (
-    *BINARY,
-    *COMPARE,
-    *ROUNDING,
-    *UNARY,
-    "and",
-    "or",
-    "xor",
-    "not",
-    "select",
-    "cast",
-    "gelu",
-    "pow",
-    "is_nan",
-    "is_inf",
-    "softmax",
-    "log_softmax",
-    "rms_norm",
-    "layer_norm",
-):
-    lowering(_op)(single)

@@ -9,46 +9,28 @@ Conditions are bits; they become bytes only where they leave the kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from moec.codegen.kernels.vector import functions as fn
-from moec.codegen.kernels.vector import trigonometry
 from moec.codegen.kernels.vector.values import Number, Val, Values
 from moec.codegen.lower.base import where
+from moec.codegen.lower.vector_tables import (
+    BINARY,
+    COMPARE,
+    EXACT,
+    FLOATS,
+    INTEGERS,
+    ROUNDING,
+    UNARY,
+    WHOLE,
+    check_dtypes,
+)
 from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node, Value
 from moec.ir.types import DType
-
-FLOATS = ("f32", "f16", "bf16")
-INTEGERS = ("i32", "i64")
-BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "minimum": "Min", "maximum": "Max"}
-COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
-EXACT = frozenset({"neg", "abs", "relu", "minimum", "maximum", "select", "floor", "ceil", "round", "sign", "expand"})
-"""Ops whose result needs no rounding when their operands need none."""
-ROUNDING = {"floor": "FLOOR", "ceil": "CEIL", "round": "RINT"}
-
-UNARY: dict[str, Callable[[Values, Val], Val]] = {
-    "neg": lambda v, x: v.scalar("Muls", x, -1.0),
-    "abs": lambda v, x: v.unary("Abs", x),
-    "exp": lambda v, x: v.unary("Exp", x),
-    "log": lambda v, x: v.unary("Ln", x),
-    "sqrt": lambda v, x: v.unary("Sqrt", x),
-    "rsqrt": fn.rsqrt,
-    "reciprocal": lambda v, x: v.div(1.0, x),
-    "tanh": fn.tanh,
-    "erf": fn.erf,
-    "sigmoid": fn.sigmoid,
-    "silu": fn.silu,
-    "relu": fn.relu,
-    "softplus": fn.softplus,
-    "sign": fn.sign,
-    "sin": trigonometry.sin,
-    "cos": trigonometry.cos,
-}
 
 
 @dataclass(eq=False)
@@ -182,6 +164,10 @@ class Body:
         }.get(op)
         if handler is not None:
             handler(node)
+        elif op in WHOLE and node.result.type.dtype.name in INTEGERS:
+            self._define(node, WHOLE[op](self.values, *self._whole(node), **_attributes(node)), True)
+        elif op == "mod":
+            raise NoKernel(Problem("mod of floats has no vector kernel", where(node), "integers have one"))
         elif op in BINARY:
             a, b = self.work(node.operand(0)), self.work(node.operand(1))
             self._define(node, self.values.binary(BINARY[op], a, b), op in EXACT)
@@ -204,6 +190,14 @@ class Body:
             return x
         like = Val(0, "col", "f32")
         return self.values.fill(_scaled(x) if isinstance(x, Val) else x, like)
+
+    def _whole(self, node: Node) -> list[Val]:
+        """The operands as i32 numbers in memory."""
+        found = [self.work(x) for x in node.operands if x is not None]
+        like = next((x for x in found if isinstance(x, Val) and x.form != "one"), Val(0, "col", "i32"))
+        return [
+            x if isinstance(x, Val) and x.form != "one" else self.values.fill(_literal(x), like, "i32") for x in found
+        ]
 
     def _compare(self, node: Node) -> None:
         v, mode = self.values, COMPARE[node.op]
@@ -235,6 +229,9 @@ class Body:
 
     def _select(self, node: Node) -> None:
         v = self.values
+        if node.result.type.dtype.name == "bool":
+            self._choose(node)
+            return
         a, b = self.work(node.operand(1)), self.work(node.operand(2))
         bits = self.bits(node.operand(0))
         full = "full" in {x.form for x in (bits, a, b) if isinstance(x, Val)}
@@ -245,6 +242,15 @@ class Body:
             like = Val(0, bits.form, "i32")
             a, b = (x if isinstance(x, Val) and x.form != "one" else v.fill(_literal(x), like, "i32") for x in (a, b))
         self._define(node, v.select(bits, a, b), True)
+
+    def _choose(self, node: Node) -> None:
+        """One of two conditions: numbers are chosen, and compared with 0."""
+        v, bits = self.values, self.bits(node.operand(0))
+        a, b = self.work(node.operand(1)), self.work(node.operand(2))
+        full = "full" in {x.form for x in (bits, a, b) if isinstance(x, Val)}
+        if full and bits.form != "full":
+            bits = v.compare("NE", v.spread(v.select(bits, 1.0, 0.0)), 0.0)
+        self._condition(node, v.compare("NE", v.select(bits, a, b), 0.0))
 
     def _cast(self, node: Node) -> None:
         source, to = node.operand(0), node.attrs["to"]
@@ -344,15 +350,9 @@ class Body:
             raise NoKernel(Problem(what, where(node), "transpose so that it is the last"))
 
 
-def check_dtypes(node: Node) -> None:
-    """NoKernel for dtypes that the vector unit does not compute in ``node``."""
-    names = {v.type.dtype.name for v in (*node.operands, *node.results) if v is not None}
-    integer = node.op in ("add", "sub", "mul", "minimum", "maximum", "cast", "select", "expand", *COMPARE)
-    allowed = {*FLOATS, "bool", *(INTEGERS if integer else ())}
-    if names <= allowed:
-        return
-    what = f"{node.op} of {', '.join(sorted(names - allowed))} has no vector kernel"
-    raise NoKernel(Problem(what, where(node), f"it computes {', '.join(sorted(allowed))}"))
+def _attributes(node: Node) -> dict[str, Any]:
+    """Those that a function of integers takes."""
+    return {"fmod": node.attrs["fmod"]} if node.op == "mod" else {}
 
 
 def _literal(x: Val | Number) -> Any:
