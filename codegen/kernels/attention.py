@@ -108,6 +108,20 @@ def declare_args(k: KernelBuilder, a: Attention) -> None:
             k.arg(value.name, low)
 
 
+def mask_tensor(k: KernelBuilder, a: Attention) -> GmTensor | None:
+    """The parameter of the mask, if there is one."""
+    m = a.mask
+    if m is None:
+        return None
+    shape = (
+        a.batch if m.batch else 1,
+        a.heads if m.heads else 1,
+        a.queries if m.rows else 1,
+        a.keys if m.keys else 1,
+    )
+    return k.gm("mask", m.dtype, shape, "in")
+
+
 def _parameters(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities) -> Tensors:
     declare_args(k, a)
     heads, kv = (a.batch, a.heads, a.queries), (a.batch, a.kv_heads, a.keys)
@@ -116,14 +130,11 @@ def _parameters(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities) -> Te
         k.gm("k", a.dtype, (*kv, a.width), "in"),
         k.gm("v", a.dtype, (*kv, a.values), "in"),
     )
-    q_rope = k_rope = mask = sinks = row_max = row_sum = None
+    q_rope = k_rope = sinks = row_max = row_sum = None
     if a.rope:
         q_rope = k.gm("qRope", a.dtype, (*heads, a.rope), "in")
         k_rope = k.gm("kRope", a.dtype, (a.batch, a.rope_heads, a.keys, a.rope), "in")
-    if a.mask is not None:
-        m = a.mask
-        shape = (a.batch if m.batch else 1, a.heads if m.heads else 1, a.queries if m.rows else 1, a.keys)
-        mask = k.gm("mask", m.dtype, shape, "in")
+    mask = mask_tensor(k, a)
     if a.sinks:
         sinks = k.gm("sinks", a.sinks, (a.heads,), "in")
     y = k.gm("y", a.dtype, (*heads, a.values), "out")
@@ -337,9 +348,16 @@ class _Vector:
         k.store(x.y[row * a.values], out, a.values, mine)
 
 
+def rows_that_see(a: Attention, t: Tile, keys: int) -> int:
+    """Queries, a ragged tile of them at least, of which the last sees ``keys`` keys."""
+    seen = keys - a.offset if a.causal and isinstance(a.offset, int) else 0
+    return max(t.rows + 3, seen)
+
+
 def witnesses(k: KernelBuilder, a: Attention, t: Tile) -> None:
     """Few and small: no row, one row, tiles that are ragged both ways, several tiles of keys, several tiles a group."""
-    shapes = ((1, 0, 5), (1, 1, 1), (1, t.rows + 3, 2 * t.keys + 5), (1, 2, 3 * t.keys), (2, t.rows, t.keys + 1))
+    keys = 2 * t.keys + 5
+    shapes = ((1, 0, 5), (1, 1, 1), (1, rows_that_see(a, t, keys), keys), (1, 2, 3 * t.keys), (2, t.rows, t.keys + 1))
     free = [v.name for v in (a.batch, a.queries, a.keys, a.offset) if isinstance(v, Arg)]
     for cores, (batch, queries, keys) in zip((1, 1, 2, 1, 1), shapes, strict=True):
         values: dict[str, int] = {}

@@ -89,14 +89,16 @@ class Scores:
         self.row = k.ub("penalty", "f32", t.keys)  # added to every row: 0, or -inf beyond the last key
         self.rowbits = k.ub("penaltyBits", "u8", 32)
         self.two = k.ub("two", "f32", LANES) if a.softcap is not None else None
-        self.narrow = self.wide = None
+        self.narrow = self.wide = self.each = None
         if a.mask is not None:
             copies = t.half if a.mask.rows else 1
-            elements = max(HALF_LANES, copies * t.keys)
+            elements = max(HALF_LANES, copies * t.keys) if a.mask.keys else HALF_LANES
+            if not a.mask.keys:
+                self.each = k.ub("eachMask", "f32", t.half * 8)
             self.narrow = k.ub("maskTile", a.mask.dtype, elements)
             if a.mask.is_bool:
                 self.wide = k.ub("maskWide", "f16", elements)
-            elif a.mask.dtype != "f32":
+            elif a.mask.dtype != "f32" and a.mask.keys:
                 self.wide = k.ub("maskWide", "f32", elements)
 
     def start(self) -> None:
@@ -130,8 +132,10 @@ class Scores:
                 k.v("Muls", slope, slope, scalar=-1.0 / a.softcap**2, count=count)
                 k.v("Adds", slope, slope, scalar=1.0, count=count)
         self._limits(s, p)
-        if a.mask is not None:
+        if a.mask is not None and a.mask.keys:
             self._mask(s, p)
+        elif a.mask is not None:
+            self._mask_of_rows(s, p)
         self._ragged(s, p)
 
     def _cap(self, s: LocalRef, rows: Scalar, scale: float, cap: float) -> None:
@@ -212,6 +216,32 @@ class Scores:
             k.v("Add", s, s, source, count=rows * t.keys)
         else:
             by_rows(k, "Add", s, s, source, p.rows, t.keys, t.keys, False)
+
+    def _mask_of_rows(self, s: LocalRef, p: Place) -> None:
+        """A mask with one number a row of queries, or one for all of them."""
+        k, t, a, m, tensor = self.k, self.t, self.a, self.a.mask, self.mask
+        assert m is not None and self.narrow is not None and self.each is not None and tensor is not None
+        at: Scalar = p.batch if m.batch else 0
+        at = at * (a.heads if m.heads else 1) + (p.head if m.heads else 0)
+        at, count = (at * a.queries + p.row, p.rows) if m.rows else (at, 1)
+        k.fill(self.row[0], 0.0, t.keys)
+        if m.is_bool:
+            assert self.wide is not None
+            k.fill(self.narrow[0].cast("u16"), 0, HALF_LANES // 2)
+            k.load(self.narrow[0], tensor[at], count, pad=0, right=align(count, 32) - count)
+            k.cast(self.wide[0], self.narrow[0], HALF_LANES)
+            k.v("CompareScalar", self.bits[0], self.wide[0], scalar=0, mode="CMPMODE::NE", count=HALF_LANES)
+            k.v("SelectScalar", self.row[0], self.bits[0], self.row[0], scalar=NEGATIVE, count=LANES)
+        elif m.dtype == "f32":
+            k.load(self.row[0], tensor[at], count, pad=0.0, right=align(count, 8) - count)
+        else:
+            k.load(self.narrow[0], tensor[at], count)
+            k.cast(self.row[0], self.narrow[0], count)
+        if m.rows:
+            spread(k, self.each[0], self.row[0], t.half)
+            by_rows(k, "Add", s, s, self.each[0], p.rows, t.keys, t.keys, True)
+        else:
+            k.v("Adds", s, s, scalar=k.read("maskOfRows", self.row[0]), count=p.rows * t.keys)
 
     def _load_mask(self, rows: Scalar, p: Place) -> None:
         k, t, a, m, tensor = self.k, self.t, self.a, self.a.mask, self.mask

@@ -21,13 +21,14 @@ BITS_ROW = 256
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """A mask that broadcasts to [B, N, S, T]: which of the first three dimensions it has, and whether it is boolean
-    (u8, not 0 attends) or added."""
+    """A mask that broadcasts to [B, N, S, T]: which of the dimensions it has, and whether it is boolean (u8, not 0
+    attends) or added."""
 
     dtype: str
     batch: bool
     heads: bool
     rows: bool
+    keys: bool
 
     @property
     def is_bool(self) -> bool:
@@ -110,11 +111,14 @@ def forward_ub(t: Tile, a: Attention) -> int:
     total = t.score_slots * each * 4 + (each * size if size == 2 else 0)
     total += 2 * t.half * a.out_pitch * 4 + t.half * 64 * 4 + t.half * 4 * 16 + each // 8 + 4096
     if a.mask is not None:
-        total += _mask_bytes(each, a.mask)
+        total += _mask_bytes(t, a.mask)
     return total
 
 
-def _mask_bytes(each: int, mask: Mask) -> int:
+def _mask_bytes(t: Tile, mask: Mask) -> int:
+    each = t.half * t.keys
+    if not mask.keys:
+        return t.half * 32 + 1024
     if mask.is_bool:
         return each * 3
     return each * 4 + (each * 2 if ITEMSIZE[mask.dtype] == 2 else 0)
@@ -168,7 +172,7 @@ def backward_ub(t: Tile, a: Attention) -> int:
     each = t.half * t.keys
     total = 2 * t.score_slots * each * 4 + (2 * each * size if size == 2 else 0) + each * 4
     total += t.half * 4 * 28 + each // 8 + 8192 + (0 if a.softcap is None else each * 4)
-    return total + (0 if a.mask is None else _mask_bytes(each, a.mask))
+    return total + (0 if a.mask is None else _mask_bytes(t, a.mask))
 
 
 def _backward_fits(t: Tile, a: Attention, caps: Capacities, by_keys: bool) -> bool:
@@ -212,3 +216,31 @@ def backward_tile(a: Attention, queries: int, keys: int, caps: Capacities, by_ke
         return t.rows * t.keys * (3 if t.score_slots == 2 else 2), t.rows, whole, -t.depth if whole else t.depth
 
     return max(fitting, key=worth)
+
+
+def mask_grad_tile(a: Attention, queries: int, keys: int, caps: Capacities, node: str = "") -> Tile:
+    """The largest tile that fits the kernel of the mask's gradient: two of each operand, and sums in UB."""
+    size, widths = ITEMSIZE[a.dtype], pad_to(a.inner, 16) + pad_to(a.values, 16)
+
+    def fits(t: Tile) -> bool:
+        widest = max(t.rows, t.keys)
+        return (
+            2 * (t.rows + t.keys) * widths * size <= caps.l1
+            and 2 * widest * t.depth * size <= min(caps.l0a, caps.l0b)
+            and 2 * t.rows * t.keys * 4 <= caps.l0c
+            and widest // 16 * (t.depth // c0_of(a.dtype)) <= 255
+            and backward_ub(t, a) + t.half * t.keys * 6 <= caps.ub
+        )
+
+    fitting = [t for t in _candidates(queries, keys) if fits(t)]
+    if not fitting:
+        least = 2 * (ROWS[-1] + KEYS[-1]) * widths * size
+        raise Refusal(
+            Problem(
+                f"no tile of the gradient of attention's mask with heads of {a.inner} and {a.values} fits: "
+                f"{ROWS[-1]} x {KEYS[-1]} needs {least / 1024:.1f} of {caps.l1 / 1024:.1f} KiB of L1",
+                Where(node=node),
+                "use narrower heads",
+            )
+        )
+    return max(fitting, key=lambda t: (t.rows * t.keys * (3 if t.score_slots == 2 else 2), t.rows, t.depth))

@@ -35,7 +35,7 @@ def mask_of(node: Node, value: Value, batch: Dim, heads: int, queries: Dim, keys
     """How the mask broadcasts to [B, N, S, T]."""
     dims = (1, 1, 1, 1, *value.type.dims)[-4:]
     wanted = (batch, heads, queries, keys)
-    if dims[3] != keys:
+    if dims[3] not in (1, keys):
         raise refuse(node, f"with a mask of {dims[3]} keys for {keys}", "expand the mask along the keys")
     for have, want in zip(dims[:3], wanted, strict=False):
         if have not in (1, want):
@@ -43,16 +43,15 @@ def mask_of(node: Node, value: Value, batch: Dim, heads: int, queries: Dim, keys
     dtype = device_dtype(value.type.dtype)
     if dtype not in ("u8", *CUBE):
         raise refuse(node, f"with a mask of {dtype}", "cast the mask to bool or float")
-    has = [have == want for have, want in zip(dims[:3], wanted, strict=False)]
-    return Mask(dtype, has[0], has[1], has[2])
+    return Mask(dtype, *(have == want for have, want in zip(dims, wanted, strict=True)))
 
 
-def described(node: Node, mask_at: int, stats: bool) -> tuple[Attention, dict[str, Dim]]:
-    """What the kernel must compute, and the dimensions that are run-time arguments; ``mask_at``: operand of the mask,
-    which sinks and rotary parts follow."""
+def described(node: Node, mask_at: int, rope_at: int, stats: bool = False) -> tuple[Attention, dict[str, Dim]]:
+    """What the kernel must compute, and the dimensions that are run-time arguments; ``mask_at`` and ``rope_at``:
+    operands of the mask and of the rotary parts, with sinks between if there is one."""
     q, key, v = (node.operand(i) for i in range(3))
-    mask, sinks = optional(node, mask_at), optional(node, mask_at + 1)
-    q_rope, k_rope = optional(node, mask_at + 2), optional(node, mask_at + 3)
+    mask, sinks = optional(node, mask_at), optional(node, mask_at + 1) if rope_at > mask_at + 1 else None
+    q_rope, k_rope = optional(node, rope_at), optional(node, rope_at + 1)
     parts = [x.type.dtype.name for x in (q, key, v, q_rope, k_rope) if x is not None]
     if len(set(parts)) > 1 or parts[0] not in CUBE:
         raise refuse(node, f"of {', '.join(sorted(set(parts)))}", f"use one of {', '.join(CUBE)} for q, k and v")
@@ -100,7 +99,7 @@ def workspace(cx: Lowering, kernel: Kernel) -> dict[str, str]:
 
 
 def _lower(cx: Lowering, node: Node, stats: bool) -> None:
-    a, args = described(node, 3, stats)
+    a, args = described(node, 3, 5, stats)
     queries, keys = node.operand(0).type.dims[2], node.operand(1).type.dims[2]
     tile = forward_tile(a, cx.size(queries), cx.size(keys), cx.capacities, node_name(node))
     kernel = attention_kernel(f"{node.op}_{a.dtype}", cx.capacities, tile, a)

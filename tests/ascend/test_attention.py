@@ -29,6 +29,8 @@ SWEPT = {
     "added": Net("bf16", 2, 2, 64, 64, mask=("bf16", "2, S, T"), sinks="f32"),
     "floats": Net("f32", 2, 2, 33, 64, mask=("f32", "B, 2, S, T"), softcap=5.0),
     "vector": Net("f32", 2, 2, 64, 64, mask=("f32", "T"), window=100, rope=(20, 2)),
+    "queries": Net("f32", 2, 1, 24, 16, sinks="f32", mask=("f32", "B, 1, S, 1"), stats=True),
+    "chosen": Net("bf16", 2, 2, 33, 20, causal=True, mask=("bool", "2, S, 1"), stats=True),
 }
 SIZES = ((1, 1, 1), (1, 5, 7), (2, 126, 127), (1, 70, 200), (1, 1, 130), (1, 9, 5), (2, 0, 3))
 PLAIN = Net("bf16", 2, 1, 64, 64, causal=True)

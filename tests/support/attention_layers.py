@@ -14,7 +14,7 @@ from moec.codegen.lower import lower_module
 from moec.codegen.program import Program
 from moec.ir.text import parse_module
 from moec.ops.attention import attend
-from moec.ops.attention_grad import AttentionGrad
+from moec.ops.attention_grad import AttentionGrad, AttentionMaskGrad
 
 CAPS = Capacities(aic=2, aiv=4)
 SMALL = {"S": 32, "T": 64}
@@ -81,8 +81,11 @@ class Net:
         }
 
 
-def program(nets: Mapping[str, Net], grad: bool, caps: Capacities = CAPS) -> Program:
-    """One program of all ``nets``; inputs and outputs are called ``<net>_<operand>``."""
+def program(nets: Mapping[str, Net], grad: bool, caps: Capacities = CAPS, by_mask: bool = False) -> Program:
+    """One program of all ``nets``; inputs and outputs are called ``<net>_<operand>``.
+
+    ``grad``: of the gradients, ``by_mask`` of those by the masks, ``<net>_dmask``, alone.
+    """
     inputs: list[str] = []
     lines: list[str] = []
     outputs: list[tuple[str, str]] = []
@@ -90,20 +93,21 @@ def program(nets: Mapping[str, Net], grad: bool, caps: Capacities = CAPS) -> Pro
         types, extra = net.types(), net.optional()
         given = ["q", "k", "v", *(["y", *STATS, "dy"] if grad else [])]
         inputs += [f"%{name}_{n}: {(types | {'dy': types['y']})[n]}" for n in given]
+        slots = ("mask", "q_rope", "k_rope") if by_mask else ("mask", "sinks", "q_rope", "k_rope")
+        extra = {n: kind for n, kind in extra.items() if n in slots}
         inputs += [f"%{name}_{n}: {t}" for n, t in extra.items()]
-        slots = ("mask", "sinks", "q_rope", "k_rope")
         last = max((i for i, n in enumerate(slots) if n in extra), default=-1)
         operands = given + [n if n in extra else "none" for n in slots[: last + 1]]
         text = ", ".join("none" if n == "none" else f"%{name}_{n}" for n in operands)
-        results = _results(net) if grad else ({"y": types["y"]} | ({n: types[n] for n in STATS} if net.stats else {}))
-        op = "attention_grad" if grad else "attention_stats" if net.stats else "attention"
+        results = {"dmask": extra["mask"]} if by_mask else _results(net) if grad else ({"y": types["y"]} | ({n: types[n] for n in STATS} if net.stats else {}))
+        op = "attention_mask_grad" if by_mask else "attention_grad" if grad else "attention_stats" if net.stats else "attention"
         attrs = ", ".join(
             f"{k} = {'none' if v is None else str(v).lower() if isinstance(v, bool) else repr(v)}"
             for k, v in net.attrs.items()
         ).replace("'", '"')
         names = ", ".join(f"%{name}_{r}{'_out' if grad else ''}" for r in results)
         lines.append(f"  {names} = {op}({text}) {{{attrs}, offset = T - S}} : {', '.join(results.values())}")
-        kept = [r for r in results if not grad or r in grad_names(net)]
+        kept = [r for r in results if not grad or by_mask or r in grad_names(net)]
         outputs += [(f"{name}_{r}: {results[r]}", f"%{name}_{r}{'_out' if grad else ''}") for r in kept]
     symbols = "".join(f"symbol {s} in [0, 4096]\n" for s in "BST")
     text = f"{symbols}\nfunc main({', '.join(inputs)}) -> ({', '.join(n for n, _ in outputs)}) {{\n"
@@ -171,6 +175,13 @@ def gradient(net: Net, a: Arrays, wide: type = np.float64) -> Arrays:
     offset = a["k"].shape[2] - a["q"].shape[2]
     found = AttentionGrad.ref(*(x.get(n) for n in names), offset=offset, **net.attrs)  # type: ignore[arg-type]
     return {n: g for n, g in zip(RESULTS, found, strict=True) if n in grad_names(net)}
+
+
+def mask_gradient(net: Net, a: Arrays, wide: type = np.float64) -> np.ndarray:
+    x = {n: v.astype(wide) for n, v in a.items()}
+    names = ("q", "k", "v", "y", *STATS, "dy", "mask", "q_rope", "k_rope")
+    offset = a["k"].shape[2] - a["q"].shape[2]
+    return AttentionMaskGrad.ref(*(x.get(n) for n in names), offset=offset, **net.attrs)  # type: ignore[arg-type]
 
 
 def run_alike(project: Project, arrays: Arrays, sizes: Mapping[str, int]) -> Arrays:
