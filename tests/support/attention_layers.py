@@ -99,8 +99,7 @@ def program(nets: Mapping[str, Net], grad: bool, caps: Capacities = CAPS, by_mas
         last = max((i for i, n in enumerate(slots) if n in extra), default=-1)
         operands = given + [n if n in extra else "none" for n in slots[: last + 1]]
         text = ", ".join("none" if n == "none" else f"%{name}_{n}" for n in operands)
-        results = {"dmask": extra["mask"]} if by_mask else _results(net) if grad else ({"y": types["y"]} | ({n: types[n] for n in STATS} if net.stats else {}))
-        op = "attention_mask_grad" if by_mask else "attention_grad" if grad else "attention_stats" if net.stats else "attention"
+        op, results = _op(net, grad, by_mask)
         attrs = ", ".join(
             f"{k} = {'none' if v is None else str(v).lower() if isinstance(v, bool) else repr(v)}"
             for k, v in net.attrs.items()
@@ -113,6 +112,17 @@ def program(nets: Mapping[str, Net], grad: bool, caps: Capacities = CAPS, by_mas
     text = f"{symbols}\nfunc main({', '.join(inputs)}) -> ({', '.join(n for n, _ in outputs)}) {{\n"
     text += "\n".join(lines) + f"\n  return {', '.join(v for _, v in outputs)}\n}}\n"
     return lower_module(parse_module(text), caps, SMALL | {"B": 1})
+
+
+def _op(net: Net, grad: bool, by_mask: bool) -> tuple[str, dict[str, str]]:
+    """The op and the types of its results."""
+    types = net.types()
+    if by_mask:
+        return "attention_mask_grad", {"dmask": net.optional()["mask"]}
+    if grad:
+        return "attention_grad", _results(net)
+    names = ("y", *STATS) if net.stats else ("y",)
+    return ("attention_stats" if net.stats else "attention"), {n: types[n] for n in names}
 
 
 def _results(net: Net) -> dict[str, str]:
