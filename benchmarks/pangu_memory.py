@@ -15,15 +15,12 @@ from pathlib import Path
 
 from moec.diagnostics import Refusal
 from moec.driver import load_target
-from moec.memory.build import build
 from moec.memory.plan import everything_kept, order
 from moec.memory.problem import Problem
 from moec.memory.replay import replay
 from moec.memory.solve import Solved, plan_memory
 from moec.passes.base import TRAIN_PIPELINE, Context, PassManager, parse_passes
-from moec.passes.node_price import TargetPrices
-from moec.passes.plan_memory import fixed_bytes
-from moec.passes.saved import kind_of
+from moec.passes.plan_memory import PlanMemory
 from moec.sources import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,12 +35,8 @@ def layer() -> Problem:
     target = load_target("ascend910b1")
     passes = TRAIN_PIPELINE.split(",fuse-residual")[0] + ",inline,canonicalise,cse,dce"
     PassManager(parse_passes(passes)).run(module, Context(target, SIZES))
-    prices = TargetPrices(module, target, SIZES, compiled=True)
-    fixed = fixed_bytes(module.main, prices.sizes, VIRTUAL * LAYERS, 48)
-    made = build(
-        module.main, prices.sizes, prices.device, kind_of, fixed_bytes=fixed, pcie=25e3, host_bytes=192 * GIB
-    )  # fmt: skip
-    return made.problem
+    plan = PlanMemory(in_flight=1, layers=VIRTUAL * LAYERS, shards=48)
+    return plan.built(module, Context(target, SIZES)).problem
 
 
 def saved(problem: Problem) -> int:

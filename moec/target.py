@@ -109,6 +109,12 @@ class Target(Protocol):
         """
         ...
 
+    def workspace(self, op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], sizes: Sizes) -> int:
+        """Bytes of device memory that the kernels of one op use besides its operands and results, at their fullest; 0
+        where it has no kernel. Refusal where the op cannot be built of such operands, or a tile does not fit.
+        """
+        ...
+
     def collective(self, op: str, bytes_per_rank: int, ranks: int, *, ranks_per_node: int) -> float:
         """Microseconds of a collective over ``ranks`` devices, ``ranks_per_node`` of which share a node.
 

@@ -22,7 +22,7 @@ from moec.ir.text import print_graph
 from moec.ir.types import TensorType
 from moec.ops.registry import OPS
 from moec.passes.base import Context
-from moec.passes.price import price
+from moec.passes.price import price, workspace
 from moec.target import Target
 from moec.timeline.balance import balanced_sizes
 from moec.timeline.model import Machine
@@ -74,6 +74,10 @@ class TargetPrices:
         if found is None:
             self.unpriced[node.op] = None
         return found or 0.0
+
+    def workspace(self, node: Node) -> int:
+        """Bytes that a node's kernels need besides its operands and results; a vector kernel needs none."""
+        return 0 if node.op == "fused" else workspace(node, self.context)
 
     def _fused(self, node: Node) -> float | None:
         """The price of a vector kernel: of its body, at the sizes that its operands give."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from moec.diagnostics import Refusal, Usage
 from moec.ir.graph import Graph, Module, Node, Value
 from moec.ir.symbol import evaluate
 from moec.memory.build import Built, build
-from moec.memory.plan import Choice, everything_kept, order
-from moec.memory.problem import KEEP, RECOMPUTE, SWAP
-from moec.memory.replay import Outcome, replay
+from moec.memory.plan import everything_kept, order
+from moec.memory.problem import Problem
+from moec.memory.replay import replay
 from moec.memory.solve import Solved, plan_memory
 from moec.ops.registry import opdef
 from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.node_price import TargetPrices
+from moec.passes.plan_memory_entry import entry, sweep
 from moec.passes.saved import EXCHANGES, Joint, kind_of
 from moec.passes.second_runs import SecondRuns
 from moec.passes.swap import park
@@ -30,9 +30,6 @@ OPTIMIZER_BYTES = 12
 _EXCHANGED = tuple(op for ops in EXCHANGES.values() for op in ops)
 """Collectives that a second run may hold."""
 
-EXACT_SWEEP = 120
-"""Tensors up to which the sweep is solved exactly."""
-
 
 @register_pass
 class PlanMemory(Pass):
@@ -43,7 +40,8 @@ class PlanMemory(Pass):
     wait for their backward at once (of all micro-batches and layers: in interleaved 1F1B with p stages of v chunks of
     l layers, the first stage has (2(p-1) + (v-1)p + 1) l). ``pcie`` is GB/s between card and host in each direction,
     ``host`` the GiB of host memory for this card, ``shards`` the ranks that share the optimizer state. The budget
-    counts weights, gradients (f32), optimizer state (12 bytes a parameter), activations and what lives for a moment.
+    counts weights, gradients (f32), optimizer state (12 bytes a parameter), activations, what lives for a moment, and
+    what kernels need besides while they run.
     Choices of experts are kept or parked, never made again. With ``exchanges`` what ranks exchanged or gathered may be
     exchanged again, if that is the cheapest. ``exact`` solves a mixed-integer program, else a greedy
     search. ``sweep``: how many other budgets are tried. Of a training graph; calls are to be inlined; needs a target
@@ -63,6 +61,18 @@ class PlanMemory(Pass):
     sweep: int = 10
 
     def run(self, module: Module, context: Context) -> Result:
+        built = self.built(module, context)
+        solved = self.solved(built.problem)
+        plain = replay(built.problem, order(built.problem, everything_kept(built.problem)))
+        result = Result()
+        result.memory = entry(built, solved, plain, int(self.budget * GIB)) | {
+            "sweep": sweep(built.problem, plain, self.exact, self.sweep)
+        }
+        apply(built, solved, result)
+        return result
+
+    def built(self, module: Module, context: Context) -> Built:
+        """The planner's problem of a module. Refusal without a target, or where the graph saves nothing."""
         if context.target is None:
             raise Refusal("plan-memory needs a target that says what recomputation takes", todo="name one")
         if min(self.budget, self.in_flight, self.layers, self.shards) <= 0 or min(self.pcie, self.host) < 0:
@@ -70,19 +80,17 @@ class PlanMemory(Pass):
         prices = TargetPrices(module, context.target, context.tune, compiled=True)
         fixed = fixed_bytes(module.main, prices.sizes, self.layers, self.shards)
         built = build(
-            module.main, prices.sizes, prices.device, kind_of, fixed_bytes=fixed, in_flight=self.in_flight,
-            pcie=self.pcie * 1e3, host_bytes=int(self.host * GIB), exchanges=_EXCHANGED if self.exchanges else (),
+            module.main, prices.sizes, prices.device, kind_of, workspace=prices.workspace, fixed_bytes=fixed,
+            in_flight=self.in_flight, pcie=self.pcie * 1e3, host_bytes=int(self.host * GIB),
+            exchanges=_EXCHANGED if self.exchanges else (),
         )  # fmt: skip
         if not built.problem.needed:
             raise Refusal("plan-memory: the graph saves nothing", todo="compile with --train")
-        plain = replay(built.problem, order(built.problem, everything_kept(built.problem)))
-        solved = plan_memory(built.problem, int(self.budget * GIB), self.exact, self.seconds)
-        result = Result()
-        result.memory = entry(built, solved, plain, int(self.budget * GIB)) | {
-            "sweep": sweep(built, plain, self.exact, self.sweep)
-        }
-        apply(built, solved, result)
-        return result
+        return built
+
+    def solved(self, problem: Problem) -> Solved:
+        """The plan within the budget. Refusal where there is none."""
+        return plan_memory(problem, int(self.budget * GIB), self.exact, self.seconds)
 
 
 def fixed_bytes(graph: Graph, sizes: Mapping[str, int], layers: int, shards: int) -> dict[str, int]:
@@ -132,81 +140,3 @@ def _storage(value: Value) -> Value:
     while value.producer is not None and value.producer.operands and opdef(value.producer.op).cost == "view":
         value = value.producer.operand(0)
     return value
-
-
-def entry(built: Built, solved: Solved, plain: Outcome, budget: int) -> dict[str, Any]:
-    """The summary's ``memory``: bytes a card, percent, and a row for each tensor that backward reads or that stays."""
-    problem, choice, n = built.problem, solved.choice, built.problem.in_flight
-    saved = n * sum(problem.tensors[v].bytes for v in problem.needed)
-    kept = n * sum(problem.tensors[v].bytes for v in choice.kept)
-    shown = dict.fromkeys((*problem.needed, *sorted(choice.kept | choice.swapped)))
-    return {
-        "budget_bytes": budget,
-        "peak_bytes": solved.outcome.peak_bytes,
-        "peak_at": solved.outcome.peak_at,
-        "unplanned_peak_bytes": plain.peak_bytes,
-        "fixed_bytes": dict(problem.fixed_bytes),
-        "in_flight": n,
-        "saved_bytes": kept,
-        "unplanned_saved_bytes": saved,
-        "saved_percent": _percent(saved - kept, saved),
-        "host_bytes": solved.outcome.host_bytes,
-        "period_us": round(solved.outcome.period_us, 3),
-        "added_time_percent": _percent(solved.added_us, problem.us),
-        "waited_us": round(solved.outcome.waited_us, 3),
-        "bound_gap_percent": _percent(max(0.0, solved.added_us - solved.bound_us), problem.us),
-        "tensors": [_row(built, choice, v) for v in shown],
-    }
-
-
-def sweep(built: Built, plain: Outcome, exact: bool, steps: int) -> list[dict[str, Any]]:
-    """Other budgets, from what everything kept takes down to what cannot be kept any more: the peak, the share of
-    activations that is gone, and the added time of each. What a smaller budget costs is enough for a larger one.
-    """
-    problem = built.problem
-    saved = sum(problem.tensors[v].bytes for v in problem.needed)
-    fixed = sum(problem.fixed_bytes.values())
-    rows: list[dict[str, Any]] = []
-    best: tuple[float, Solved] | None = None
-    small = exact and len(problem.candidates) <= EXACT_SWEEP
-    for step in range(1, steps + 1):
-        budget = fixed + (plain.peak_bytes - fixed) * step // steps
-        try:
-            found = plan_memory(problem, budget, small, 10.0)
-        except Refusal:
-            continue
-        if best is None or found.added_us < best[0]:
-            best = found.added_us, found
-        kept = sum(problem.tensors[v].bytes for v in best[1].choice.kept)
-        rows.append(
-            {
-                "budget_bytes": budget,
-                "peak_bytes": best[1].outcome.peak_bytes,
-                "saved_percent": _percent(saved - kept, saved),
-                "added_time_percent": _percent(best[0], problem.us),
-            }
-        )
-    return rows
-
-
-def _row(built: Built, choice: Choice, v: int) -> dict[str, Any]:
-    problem = built.problem
-    tensor, step = problem.tensors[v], problem.forward[problem.producer[v]]
-    fate = choice.fate(v)
-    why = {
-        KEEP: problem.why_fixed(v) or f"{step.us:.1f} us to make again",
-        RECOMPUTE: f"{step.us:.1f} us to make again",
-        SWAP: problem.why_fixed(v) or f"{step.us:.1f} us to make again, its copies hide",
-    }[fate]
-    return {
-        "tensor": tensor.name,
-        "kind": tensor.kind,
-        "bytes": tensor.bytes,
-        "fate": fate,
-        "why": why,
-        "at": tensor.origin,
-    }
-
-
-def _percent(part: float, whole: float) -> float:
-    return round(100.0 * part / whole, 4) if whole else 0.0

@@ -79,13 +79,17 @@ def _print_memory(memory: Mapping[str, Any]) -> None:
     """The plan: what it comes to, each tensor's fate, and what other budgets would cost."""
     from moec.report.html import binary
 
-    fixed = ", ".join(f"{name} {binary(n)}" for name, n in memory["fixed_bytes"].items())
     typer.echo(
         f"memory: peak {binary(memory['peak_bytes'])} of {binary(memory['budget_bytes'])} (unplanned "
-        f"{binary(memory['unplanned_peak_bytes'])}; {fixed}), {memory['saved_percent']:.1f} % of the activations "
+        f"{binary(memory['unplanned_peak_bytes'])}), {memory['saved_percent']:.1f} % of the activations "
         f"gone for {memory['added_time_percent']:.2f} % of time (bound gap {memory['bound_gap_percent']:.2f} %), "
         f"{binary(memory['host_bytes'])} on the host"
     )
+    parts = ", ".join(f"{name} {binary(n)}" for name, n in memory["parts"].items())
+    most = memory["workspace"]
+    typer.echo(f"  at the peak ({memory['peak_at']}): {parts}")
+    if most["bytes"]:
+        typer.echo(f"  most workspace: {binary(most['bytes'])} for {most['step']} at {most['at']}")
     rows = [
         (t["tensor"], t["kind"], binary(t["bytes"]), t["fate"], t["why"])
         for t in memory["tensors"]

@@ -22,6 +22,9 @@ SOURCES = ("weight", "constant", "dims", "iota", "group_rank")
 Price = Callable[[Node], float]
 """Microseconds of a node on the device."""
 
+Workspace = Callable[[Node], int]
+"""Bytes that a node's kernels need besides its operands and results, while they run."""
+
 Kind = Callable[[Value], str]
 """What a forward value is; ``routing`` for a choice of experts."""
 
@@ -43,6 +46,7 @@ class Built:
 class _Builder:
     graph: Graph
     price: Price
+    workspace: Workspace
     kind: Kind
     sizes: Mapping[str, int]
     exchanges: frozenset[str]
@@ -88,7 +92,7 @@ class _Builder:
         writes = tuple(dict.fromkeys(self.tensor(v, backward) for v in node.results))
         traits = opdef(node.op).traits & {"effect", "collective", "call"}
         fixed = f"{node.op} may not run a second time" if traits and node.op not in self.exchanges else ""
-        return Step(node.op, self.price(node), tuple(reads), writes, fixed)
+        return Step(node.op, self.price(node), tuple(reads), writes, fixed, self.workspace(node), str(node.origin))
 
 
 def build(
@@ -97,6 +101,7 @@ def build(
     price: Price,
     kind: Kind,
     *,
+    workspace: Workspace,
     fixed_bytes: Mapping[str, int],
     in_flight: int = 1,
     pcie: float = 0.0,
@@ -106,7 +111,7 @@ def build(
     """The problem of a joint graph at ``sizes``; ``exchanges`` are collectives that may run again, as they may where
     every rank follows the same plan. KeyError where a size is not among them.
     """
-    builder = _Builder(graph, price, kind, sizes, frozenset(exchanges))
+    builder = _Builder(graph, price, workspace, kind, sizes, frozenset(exchanges))
     ahead = _forward(graph)
     sides: tuple[list[Step], list[Step]] = [], []
     nodes: tuple[list[Node], list[Node]] = [], []

@@ -43,6 +43,8 @@ class Step:
     fixed: str = ""
     workspace: int = 0
     """Bytes that it needs besides, while it runs."""
+    origin: str = ""
+    """The place in the user's file."""
 
 
 @dataclass(frozen=True)

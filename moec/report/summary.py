@@ -22,7 +22,8 @@
   data decides being of a balanced load, and each value's ``name``, ``type``, ``times`` and ``bytes``; null where it is
   none.
 - ``memory``: with ``--budget``: ``budget_bytes``, ``peak_bytes`` of the card and where, ``fixed_bytes`` by use,
-  ``saved_bytes`` (activations that stay on the card) and ``saved_percent`` (how much fewer than unplanned),
+  ``parts`` of the peak (weights, gradients, optimizer; activations of forward; passing: what backward makes and
+  reads; workspace of the step that runs), ``workspace``: the step that needs most of it, ``saved_bytes`` (activations that stay on the card) and ``saved_percent`` (how much fewer than unplanned),
   ``host_bytes``, ``period_us`` of a forward and a backward, ``added_time_percent``, ``bound_gap_percent`` (how far
   above the solver's bound that is), a row for each of ``tensors`` (``fate``: keep, recompute or swap, and ``why``),
   and a ``sweep`` of other budgets.

@@ -15,6 +15,7 @@ from moec.codegen.lower import lower_module
 from moec.codegen.program import Copy, Launch, Memset, Program, launch_args
 from moec.codegen.project import write_project
 from moec.codegen.steps import Bind, HostOp, Record, Wait
+from moec.codegen.workspace import workspace_bytes
 from moec.diagnostics import NoKernel, Refusal, Where
 from moec.ir.graph import Graph, Module, Node
 from moec.ir.symbol import evaluate
@@ -48,6 +49,7 @@ class AscendTarget:
         self.machine = machine
         self.name = machine.name
         self.title = machine.title
+        self._programs: dict[Any, Program | None] = {}
 
     def capacity(self, space: str) -> int:
         """Usable bytes of an on-chip memory of one core. KeyError for an unknown one."""
@@ -77,15 +79,31 @@ class AscendTarget:
             raise Refusal(what, Where(node=op), "ask for smaller shapes")
         if not known_op(op):
             return op_time(self.machine, op, operands, attrs, (), sizes)
-        module = _one_op(op, operands, attrs)
-        try:
-            times = self.schedule(self.lower(module, sizes), sizes).kernels
-        except NoKernel:
-            results = [v.type for v in module.main.outputs]
+        program = self._alone(op, operands, attrs, sizes)
+        if program is None:
+            results = [v.type for v in _one_op(op, operands, attrs).main.outputs]
             return op_time(self.machine, op, operands, attrs, results, sizes)
+        times = self.schedule(program, sizes).kernels
         if not times:
             raise Refusal(f"op '{op}' moves and computes nothing", Where(node=op), "ask for an op that has a kernel")
         return _together(times)
+
+    def _alone(
+        self, op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], sizes: Sizes
+    ) -> Program | None:
+        """The program of one op, made once; None where it has no kernel."""
+        key = op, tuple(operands), repr(sorted(attrs.items())), tuple(sorted(sizes.items()))
+        if key not in self._programs:
+            try:
+                self._programs[key] = self.lower(_one_op(op, operands, attrs), sizes)
+            except NoKernel:
+                self._programs[key] = None
+        return self._programs[key]
+
+    def workspace(self, op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], sizes: Sizes) -> int:
+        """Bytes that the kernels of one op use besides its operands and results; see ``Target.workspace``."""
+        program = self._alone(op, operands, attrs, sizes) if known_op(op) else None
+        return workspace_bytes(program, sizes) if program is not None else 0
 
     def collective(self, op: str, bytes_per_rank: int, ranks: int, *, ranks_per_node: int) -> float:
         """Microseconds of a collective over the modelled links; see ``Target.collective``."""

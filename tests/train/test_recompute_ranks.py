@@ -135,7 +135,16 @@ def test_a_plan_exchanges_again_only_where_it_may(module: Module, expected: dict
     """Everything takes a microsecond and nothing may be parked: the smallest budget that some plan meets."""
     made = copy(module)
     ops = ("all_to_all_v", "all_gather") if exchanges else ()
-    built = build(made.main, KEPT, lambda node: 1.0, kind_of, fixed_bytes={}, in_flight=94, exchanges=ops)
+    built = build(
+        made.main,
+        KEPT,
+        lambda node: 1.0,
+        kind_of,
+        workspace=lambda node: 0,
+        fixed_bytes={},
+        in_flight=94,
+        exchanges=ops,
+    )
     whole = replay(built.problem, order(built.problem, everything_kept(built.problem))).peak_bytes
     solved = None
     for percent in (90, 80, 70, 60, 50, 45, 40, 35, 30, 25):
