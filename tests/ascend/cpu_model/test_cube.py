@@ -50,6 +50,9 @@ def test_int8() -> None:
     assert np.array_equal(run("cube", "matmul_int8", a, b, dtype=np.int32).reshape(16, 32), want)
     scaled = run("cube", "dequant", a, b, dtype=np.float16).reshape(16, 32)
     assert np.array_equal(scaled, (want * 0.5).astype(np.float32).astype(np.float16))
+    scale = (2.0 ** -RNG.integers(0, 6, 32)).astype(np.float32)
+    columns = run("cube", "dequant_columns", a, b, scale.view(np.uint32).astype(np.uint64), dtype=np.float16)
+    assert np.array_equal(columns.reshape(16, 32), (want * scale).astype(np.float32).astype(np.float16))
 
 
 def test_bias_and_accumulation() -> None:

@@ -145,6 +145,21 @@ def test_cast_to_integers() -> None:
     assert np.array_equal(raw[2368:].view(np.float32), rint[:8].astype(np.float32))
 
 
+def test_cast_to_four_bits() -> None:
+    x = np.concatenate([[0.5, 1.5, -0.5, -1.5, 100, -100, 7.4, -8.4], floats(56) * 5]).astype(np.float16)
+    raw = run("vector", "cast_int4", x, dtype=np.uint8)
+
+    def packed(v: np.ndarray) -> np.ndarray:
+        v = np.clip(v, -8, 7).astype(np.int8) & 15
+        return (v[::2] | v[1::2] << 4).astype(np.uint8)
+
+    wide = x.astype(np.float64)
+    assert np.array_equal(raw[:32], packed(np.rint(wide)))
+    assert np.array_equal(raw[32:64], packed(np.floor(wide)))
+    assert np.array_equal(raw[64:192].view(np.float16), np.clip(np.floor(wide), -8, 7))
+    assert np.array_equal(raw[192:].view(np.float16), np.clip(np.rint(wide), -8, 7)[:32])
+
+
 def test_cast_mask_counts_the_wider_side() -> None:
     x = floats(128).astype(np.float16)
     want = np.full(128, -1, np.float32)

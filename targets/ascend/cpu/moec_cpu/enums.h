@@ -34,11 +34,6 @@ constexpr int AIV = 1;
 constexpr int AIC = 0;
 constexpr int MIX = 2;
 
-/// Two 4-bit integers in a byte; no instruction of the model takes it.
-struct int4b_t {
-    uint8_t storage;
-};
-
 enum class TPosition : uint8_t {
     GM, A1, A2, B1, B2, C1, C2, CO1, CO2, VECIN, VECOUT, VECCALC, LCM = VECCALC, SPM, SHM = SPM, TSCM,
     C2PIPE2GM, C2PIPE2LOCAL, MAX

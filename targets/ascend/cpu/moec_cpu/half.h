@@ -96,3 +96,27 @@ struct bfloat16_t {
     bool operator==(bfloat16_t o) const { return moec_cpu::bf16_value(bits) == moec_cpu::bf16_value(o.bits); }
     bool operator!=(bfloat16_t o) const { return !(*this == o); }
 };
+
+namespace AscendC {
+/// Two's complement numbers of four bits, two a byte, the first in the low half: a name for tensors, no value of its own.
+struct int4b_t {
+    uint8_t pair;
+};
+}  // namespace AscendC
+
+namespace moec_cpu {
+
+/// Bytes of `n` elements.
+template <typename T>
+constexpr uint64_t bytes_of(uint64_t n)
+{
+    return std::is_same<T, AscendC::int4b_t>::value ? (n + 1) / 2 : n * sizeof(T);
+}
+/// Elements in `n` bytes.
+template <typename T>
+constexpr uint64_t elements_in(uint64_t n)
+{
+    return std::is_same<T, AscendC::int4b_t>::value ? n * 2 : n / sizeof(T);
+}
+
+}  // namespace moec_cpu

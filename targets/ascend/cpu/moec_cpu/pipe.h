@@ -27,7 +27,7 @@ public:
     template <typename T>
     LocalTensor<T> Get(Site site = Site::here())
     {
-        return make<T>(block_.bytes / sizeof(T), 0, site);
+        return make<T>(moec_cpu::elements_in<T>(block_.bytes), 0, site);
     }
     template <typename T>
     LocalTensor<T> Get(uint32_t len, Site site = Site::here())
@@ -66,7 +66,7 @@ private:
     {
         using namespace moec_cpu;
         if (!ready_) refuse(site, "buffer not initialised", "call TPipe::InitBuffer on this TBuf first");
-        uint64_t bytes = elements * sizeof(T);
+        uint64_t bytes = moec_cpu::bytes_of<T>(elements);
         if (offset % 32) refuse(site, "misaligned operand", fmt("byte offset %llu in a TBuf must be a multiple of 32", static_cast<unsigned long long>(offset)));
         if (offset + bytes > block_.bytes) {
             refuse(site, "view outside its buffer",

@@ -187,7 +187,7 @@ private:
     {
         moec_cpu::Block& b = blocks_[static_cast<size_t>(index)];
         LocalTensor<T> t = LocalTensor<T>::view(b.space, kPosition, b.addr, b.bytes - b.cut,
-                                                static_cast<uint32_t>(b.bytes / sizeof(T)), {"", 0});
+                                                static_cast<uint32_t>(moec_cpu::elements_in<T>(b.bytes)), {"", 0});
         t.set_buffer(index);
         return t;
     }

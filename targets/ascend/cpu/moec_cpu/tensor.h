@@ -76,7 +76,7 @@ public:
         using namespace moec_cpu;
         ref_.space = space_of(position, site);
         position_ = position;
-        place(addr, elements * static_cast<uint64_t>(sizeof(T)), elements, site);
+        place(addr, moec_cpu::bytes_of<T>(elements), elements, site);
     }
 
     /// Model only: a view of [addr, addr+bytes) of a memory.
@@ -93,7 +93,7 @@ public:
     LocalTensor operator[](uint32_t offset) const
     {
         LocalTensor t = *this;
-        t.ref_.addr += static_cast<uint32_t>(offset * sizeof(T));
+        t.ref_.addr += static_cast<uint32_t>(moec_cpu::bytes_of<T>(offset));
         t.size_ = offset <= size_ ? size_ - offset : 0;
         return t;
     }
@@ -106,7 +106,7 @@ public:
         t.position_ = position_;
         t.buffer_ = buffer_;
         t.tag_ = tag_;
-        t.size_ = static_cast<uint32_t>(static_cast<uint64_t>(size_) * sizeof(T) / sizeof(U));
+        t.size_ = static_cast<uint32_t>(moec_cpu::elements_in<U>(moec_cpu::bytes_of<T>(size_)));
         return t;
     }
 
@@ -139,7 +139,7 @@ public:
     int32_t GetPosition() const { return static_cast<int32_t>(position_); }
     void SetSize(uint32_t size) { size_ = size; }
     uint32_t GetSize() const { return size_; }
-    uint32_t GetLength() const { return static_cast<uint32_t>(size_ * sizeof(T)); }
+    uint32_t GetLength() const { return static_cast<uint32_t>(moec_cpu::bytes_of<T>(size_)); }
     void SetUserTag(TTagType tag) { tag_ = tag; }
     TTagType GetUserTag() const { return tag_; }
 
@@ -183,7 +183,7 @@ public:
     {
         if (moec_cpu::masked("bound", site) && elements > 0) --elements;
         ref_.addr = ref_.lo = reinterpret_cast<uint64_t>(buffer);
-        ref_.hi = ref_.lo + elements * sizeof(T);
+        ref_.hi = ref_.lo + moec_cpu::bytes_of<T>(elements);
         size_ = elements;
     }
     void SetGlobalBuffer(T* buffer)
@@ -196,7 +196,7 @@ public:
     GlobalTensor operator[](uint64_t offset) const
     {
         GlobalTensor t = *this;
-        t.ref_.addr += offset * sizeof(T);
+        t.ref_.addr += moec_cpu::bytes_of<T>(offset);
         return t;
     }
 

@@ -172,6 +172,52 @@ void Cast(const LocalTensor<T1>& dst, const LocalTensor<T2>& src, const RoundMod
                            UnaryRepeatParams(1, 1, static_cast<uint8_t>(lanes * sizeof(T1) / 32), static_cast<uint8_t>(lanes * sizeof(T2) / 32)));
 }
 
+/// half to four-bit integers: rounded, saturated to -8..7. Counts are even, as two elements share a byte.
+MOEC_CPU_FN void Cast(const LocalTensor<int4b_t>& dst, const LocalTensor<half>& src, const RoundMode& round_mode, const uint32_t count, Site site = Site::here())
+{
+    using namespace moec_cpu;
+    if (count == 0) return;
+    Instr in(V, "Cast", site);
+    reset_mask(in.c);
+    in.require(count % 2 == 0, "odd count of four-bit elements", "two elements share a byte");
+    in.require(round_mode != RoundMode::CAST_ODD, "round mode does not fit the types", "half to int4b_t takes every mode but CAST_ODD");
+    const LocalRef d = dst.ref(), s = src.ref();
+    in.align(d, "dst");
+    in.align(s, "src");
+    in.read(s, s.addr, s.addr + count * 2ULL);
+    in.write(d, d.addr, d.addr + count / 2);
+    in.count(count * 2ULL, (count + 127) / 128);
+    uint8_t* ub = in.c.data(UB);
+    auto nibble = [&](uint32_t i) {
+        const int v = to_integer<int8_t>(static_cast<float>(load<half>(ub + s.addr + i * 2ULL)), round_of(round_mode));
+        return static_cast<uint8_t>(std::max(-8, std::min(7, v)) & 15);
+    };
+    std::vector<uint8_t> out(count / 2);
+    for (uint32_t i = 0; i < count; i += 2) out[i / 2] = static_cast<uint8_t>(nibble(i) | nibble(i + 1) << 4);
+    std::memcpy(ub + d.addr, out.data(), out.size());
+}
+MOEC_CPU_FN void Cast(const LocalTensor<half>& dst, const LocalTensor<int4b_t>& src, const RoundMode& round_mode, const uint32_t count, Site site = Site::here())
+{
+    using namespace moec_cpu;
+    if (count == 0) return;
+    Instr in(V, "Cast", site);
+    reset_mask(in.c);
+    in.require(count % 2 == 0, "odd count of four-bit elements", "two elements share a byte");
+    in.require(round_mode == RoundMode::CAST_NONE, "round mode does not fit the types", "int4b_t to half takes RoundMode::CAST_NONE only");
+    const LocalRef d = dst.ref(), s = src.ref();
+    in.align(d, "dst");
+    in.align(s, "src");
+    in.read(s, s.addr, s.addr + count / 2);
+    in.write(d, d.addr, d.addr + count * 2ULL);
+    in.count(count * 2ULL, (count + 127) / 128);
+    uint8_t* ub = in.c.data(UB);
+    std::vector<uint8_t> from(ub + s.addr, ub + s.addr + count / 2);
+    for (uint32_t i = 0; i < count; ++i) {
+        const int v = from[i / 2] >> (i % 2 * 4) & 15;
+        store<half>(ub + d.addr + i * 2ULL, half(v < 8 ? v : v - 16));
+    }
+}
+
 MOEC_CPU_FN void SetDeqScale(half scale, Site site = Site::here()) { moec_cpu::core(site).deq_scale = scale; }
 
 }  // namespace AscendC

@@ -293,3 +293,29 @@ CUBE_CASE(dequant, 16 * 32 * 2)
     p.deqScalar = 0x3f000000;
     Fixpipe(g, c, p);
 }
+
+// the same with a scale a column, which lie behind the operands
+CUBE_CASE(dequant_columns, 16 * 32 * 2)
+{
+    Cube u(in, out);
+    auto a = u.l0a.Get<int8_t>(), b = u.l0b.Get<int8_t>();
+    auto c = u.l0c.Get<int32_t>();
+    auto la = u.matrix<int8_t>(0, 0, 16, 32, 16), lb = u.matrix<int8_t>(65536, 512, 32, 32, 32);
+    LocalTensor<uint64_t> scales = u.l1.GetWithOffset<uint64_t>(32, 131072);
+    GlobalTensor<uint64_t> from;
+    from.SetGlobalBuffer((__gm__ uint64_t*)(in + 1536));
+    DataCopy(scales, from, 32);
+    SetFlag<HardEvent::MTE2_FIX>(0);
+    WaitFlag<HardEvent::MTE2_FIX>(0);
+    LoadData(a, la, LoadData2DParams(0, 1, 1, 0, 0, false, 0));
+    LoadDataWithTranspose(b, lb, LoadData2dTransposeParams(0, 1, 1, 0, 0));
+    u.ready();
+    Mmad(c, a, b, MmadParams(16, 32, 32, 0, false, true));
+    SetFlag<HardEvent::M_FIX>(0);
+    WaitFlag<HardEvent::M_FIX>(0);
+    GlobalTensor<half> g;
+    g.SetGlobalBuffer((__gm__ half*)out);
+    FixpipeParamsV220 p(32, 16, 16, 32, false);
+    p.quantPre = QuantMode_t::VDEQF16;
+    Fixpipe(g, c, scales, p);
+}

@@ -161,6 +161,25 @@ VECTOR_CASE(cast_integers, 2400)
     b.store(w, 8, 2368);
 }
 
+// half -> four bits in two modes, and back; the second half of the packed numbers by an offset
+VECTOR_CASE(cast_int4, 32 + 32 + 128 + 64)
+{
+    Bench b(in, out);
+    auto h = b.load<half>(0, 64, 0);
+    auto rint = b.at<int4b_t>(1024, 64), down = b.at<int4b_t>(2048, 64);
+    Cast(rint, h, RoundMode::CAST_RINT, 64);
+    Cast(down, h, RoundMode::CAST_FLOOR, 64);
+    b.store(rint.ReinterpretCast<int8_t>(), 32);
+    b.store(down.ReinterpretCast<int8_t>(), 32, 32);
+    auto back = b.at<half>(3072, 64), part = b.at<half>(4096, 32);
+    Cast(back, down, RoundMode::CAST_NONE, 64);
+    b.store(back, 64, 64);
+    auto copy = b.at<int4b_t>(5120, 128);
+    Cast(copy[64], h, RoundMode::CAST_RINT, 64);
+    Cast(part, copy[64], RoundMode::CAST_NONE, 32);
+    b.store(part, 32, 192);
+}
+
 // widening with a mask: 20 lanes of the wider side, two repeats of 64
 VECTOR_CASE(cast_mask, 512)
 {
