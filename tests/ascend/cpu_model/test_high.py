@@ -104,14 +104,15 @@ def test_quantisation() -> None:
     x[:2] = 100, -100  # saturate
     acc = RNG.integers(-1000, 1000, (2, 16)).astype(np.int32)
     scale = floats(8)
-    raw = run("high", "quant", x, acc, scale, dtype=np.uint8)
+    raw = run("high", "quant", x, acc, scale.view(np.uint32).astype(np.uint64), dtype=np.uint8)
     h = (x.astype(np.float16) * np.float16(10)).astype(np.float16) + np.float16(3)
     q = np.clip(np.rint(h.astype(np.float32)), -128, 127).astype(np.int8)
     assert np.array_equal(raw[:64].view(np.int8), q)
     assert np.array_equal(raw[64:192].view(np.float16), ((q.astype(np.float32) - 3) * 0.125).astype(np.float16))
     want = np.zeros((2, 16), np.float16)
     want[:, :8] = (acc[:, :8] * scale).astype(np.float16)
-    assert np.array_equal(raw[192:].view(np.float16).reshape(2, 16), want)
+    assert np.array_equal(raw[192:256].view(np.float16).reshape(2, 16), want)
+    assert np.array_equal(raw[256:].view(np.float32), (acc.ravel() * np.float32(0.75)).astype(np.float32))
 
 
 def test_what_the_library_would_not_take_is_refused() -> None:

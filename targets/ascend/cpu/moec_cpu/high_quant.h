@@ -28,6 +28,27 @@ void quantise(High& h, const AscendC::LocalTensor<int8_t>& dst, const AscendC::L
     h.write(dst, x);
 }
 
+/// Result and scale types that go together (CANN asc-devkit docs, AscendDequant): with a scale a column, or one for all.
+template <typename D, typename S, bool columns>
+constexpr bool kDequantTypes = (columns && std::is_same<D, half>::value && std::is_same<S, uint64_t>::value) ||
+                               (columns && std::is_same<D, bfloat16_t>::value && std::is_same<S, float>::value) ||
+                               (std::is_same<D, float>::value && (std::is_same<S, float>::value || std::is_same<S, bfloat16_t>::value)) ||
+                               (std::is_same<D, bfloat16_t>::value && std::is_same<S, bfloat16_t>::value);
+
+/// Scales as floats; those of 64 bits hold one in their low half.
+template <typename S>
+std::vector<float> scales_of(High& h, const AscendC::LocalTensor<S>& t, uint32_t n)
+{
+    if constexpr (std::is_same<S, uint64_t>::value) {
+        const std::vector<float> halves = h.read(t.template ReinterpretCast<float>(), n * 2ULL);
+        std::vector<float> out(n);
+        for (uint32_t i = 0; i < n; ++i) out[i] = halves[2 * i];
+        return out;
+    } else {
+        return h.read(t, n);
+    }
+}
+
 template <typename D>
 void dequantise(High& h, const AscendC::LocalTensor<D>& dst, const AscendC::LocalTensor<int32_t>& src, const std::vector<float>& scale,
                 AscendC::DequantParams p, AscendC::DeQuantMode mode)
@@ -97,20 +118,23 @@ template <typename dstT, typename scaleT, DeQuantMode mode = DeQuantMode::DEQUAN
 void AscendDequant(const LocalTensor<dstT>& dstTensor, const LocalTensor<int32_t>& srcTensor, const LocalTensor<scaleT>& deqScale,
                    const LocalTensor<uint8_t>& sharedTmpBuffer, DequantParams params, Site site = Site::here())
 {
+    static_assert(moec_cpu::kDequantTypes<dstT, scaleT, true>, "AscendDequant does not pair these types of result and scale");
     moec_cpu::High h("AscendDequant", site);
     h.spoil(sharedTmpBuffer);
-    moec_cpu::dequantise(h, dstTensor, srcTensor, h.read(deqScale, params.calCount), params, mode);
+    moec_cpu::dequantise(h, dstTensor, srcTensor, moec_cpu::scales_of(h, deqScale, params.calCount), params, mode);
 }
 template <typename dstT, typename scaleT, DeQuantMode mode = DeQuantMode::DEQUANT_WITH_SINGLE_ROW>
 void AscendDequant(const LocalTensor<dstT>& dstTensor, const LocalTensor<int32_t>& srcTensor, const LocalTensor<scaleT>& deqScale, DequantParams params,
                    Site site = Site::here())
 {
+    static_assert(moec_cpu::kDequantTypes<dstT, scaleT, true>, "AscendDequant does not pair these types of result and scale");
     moec_cpu::High h("AscendDequant", site);
-    moec_cpu::dequantise(h, dstTensor, srcTensor, h.read(deqScale, params.calCount), params, mode);
+    moec_cpu::dequantise(h, dstTensor, srcTensor, moec_cpu::scales_of(h, deqScale, params.calCount), params, mode);
 }
 template <typename dstT, typename scaleT, DeQuantMode mode = DeQuantMode::DEQUANT_WITH_SINGLE_ROW>
 void AscendDequant(const LocalTensor<dstT>& dstTensor, const LocalTensor<int32_t>& srcTensor, const scaleT deqScale, DequantParams params, Site site = Site::here())
 {
+    static_assert(moec_cpu::kDequantTypes<dstT, scaleT, false>, "AscendDequant does not pair these types of result and scale");
     moec_cpu::High h("AscendDequant", site);
     moec_cpu::dequantise(h, dstTensor, srcTensor, {static_cast<float>(deqScale)}, params, mode);
 }

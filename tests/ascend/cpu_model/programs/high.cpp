@@ -134,13 +134,13 @@ VECTOR_CASE(topk, 4 * 64)
     b.store(q, 16, 192);
 }
 
-// to int8 and back; int32 accumulators to half with a scale a column
-VECTOR_CASE(quant, 64 + 128 + 64)
+// to int8 and back; int32 accumulators to half with a scale a column, to float with one
+VECTOR_CASE(quant, 64 + 128 + 64 + 128)
 {
     Bench b(in, out);
     auto x = b.load<float>(0, 64, 0);
     auto i = b.load<int32_t>(512, 32, 256);
-    auto scale = b.load<float>(1024, 8, 384);
+    auto scale = b.load<uint64_t>(1024, 8, 384);
     auto y = b.at<int8_t>(2048, 64);
     auto z = b.at<half>(2304, 64);
     auto w = b.at<half>(2560, 64);
@@ -150,8 +150,11 @@ VECTOR_CASE(quant, 64 + 128 + 64)
     AscendAntiQuant<int8_t, half, false>(z, y, half(-3.0f), half(0.125f), tmp, 8);
     b.store(z, 64, 64);
     Duplicate(w, half(0.0f), 64);
-    AscendDequant<half, float, DeQuantMode::DEQUANT_WITH_MULTI_ROW>(w, i, scale, DequantParams{2, 16, 8});
+    AscendDequant<half, uint64_t, DeQuantMode::DEQUANT_WITH_MULTI_ROW>(w, i, scale, DequantParams{2, 16, 8});
     b.store(w, 32, 192);
+    auto v = b.at<float>(3072, 32);
+    AscendDequant<float, float>(v, i, 0.75f, DequantParams{1, 32, 32});
+    b.store(v, 32, 256);
 }
 
 // the scratch space is garbage afterwards
