@@ -1,10 +1,12 @@
 """Gradients of attention on cube and vector cores together (Dao et al., arXiv 2205.14135), without atomics.
 
-Two kernels walk over pairs of a tile of queries and a tile of keys, each keeping its sums in L0C from first to last:
+Kernels walk over pairs of a tile of queries and a tile of keys, each keeping its sums in L0C from first to last:
 
     by keys     a group takes a tile of keys of one key head and walks over the queries of all heads that read it, in
                 order: dv = sum of p^T dy, dk = sum of ds^T q
     by queries  a group takes a tile of queries of one head and walks over its keys: dq = sum of ds k
+
+Where L0C does not hold dk and dv together (heads of 256), each has a kernel of its own.
 
 For a pair the cube core computes scores q k^T and dy v^T into the workspace; the vector cores make of them
 p = e^(score - max) / sum and ds = scale p (dy v^T - delta), delta the rows' sums of dy * y; the cube core multiplies
@@ -27,7 +29,7 @@ from moec.codegen.kernels.attention_dscores import ScoreGradients
 from moec.codegen.kernels.attention_pairs import Outer, Pair, Walk
 from moec.codegen.kernels.attention_panels import Inputs, Operands, Panel, declare_inputs, panel
 from moec.codegen.kernels.attention_scores import Place
-from moec.codegen.kernels.attention_tile import Attention, Tile
+from moec.codegen.kernels.attention_tile import Attention, Sums, Tile
 from moec.codegen.scalar import Arg, Scalar, Var, align, ceildiv, eq, smin
 
 
@@ -41,25 +43,25 @@ class Tensors:
     dq_rope: GmTensor | None
     dk_rope: GmTensor | None
     scores: GmTensor
-    dprobs: GmTensor
+    dprobs: GmTensor | None
     probs: GmTensor | None
-    dscores: GmTensor
+    dscores: GmTensor | None
 
 
 class _Cube:
-    def __init__(self, k: KernelBuilder, a: Attention, t: Tile, x: Inputs, out: Tensors, walk: Walk):
+    def __init__(self, k: KernelBuilder, a: Attention, t: Tile, x: Inputs, out: Tensors, walk: Walk, sums: Sums):
         self.k, self.a, self.t, self.out, self.walk = k, a, t, out, walk
-        by_keys, d = walk.by_keys, a.dtype
+        by_keys, d = sums.by_keys, a.dtype
         inner, wide = pad_to(a.inner, 16), pad_to(a.values, 16)
-        self.of = Operands(k, a, t, x, (2, 1) if by_keys else (1, 2), (by_keys, not by_keys))
-        self.p = panel(k, "p1", d, t.rows, t.keys, 2, False, True) if by_keys else None
-        self.ds = panel(k, "ds1", d, t.rows, t.keys, 2, not by_keys, by_keys)
+        self.of = Operands(k, a, t, x, (2, 1) if by_keys else (1, 2), (sums.dk, sums.dv, sums.dq))
+        self.p = panel(k, "p1", d, t.rows, t.keys, 2, False, True) if sums.dv else None
+        self.ds = panel(k, "ds1", d, t.rows, t.keys, 2, sums.dq, sums.dk) if sums.dprobs else None
         first, second = max(t.rows, t.keys), max(t.rows, t.keys, inner, wide)
         self.l0 = L0(
             k.buffer("L0A", "a0", d, first * t.depth, 2), k.buffer("L0B", "b0", d, second * t.depth, 2), t.depth
         )
-        self.sum_v = k.buffer("L0C", "sumV", "f32", t.keys * wide) if by_keys else None
-        self.sum = k.buffer("L0C", "sum", "f32", (t.keys if by_keys else t.rows) * inner)
+        self.sum_v = k.buffer("L0C", "sumV", "f32", t.keys * wide) if sums.dv else None
+        self.sum = k.buffer("L0C", "sum", "f32", (t.keys if by_keys else t.rows) * inner) if sums.dprobs else None
 
     def run(self) -> None:
         k, walk = self.k, self.walk
@@ -97,22 +99,23 @@ class _Cube:
         k.cross_wait(PROBS_READY)
         at = k.let("atBefore", (k.core * 2 + pong) * (t.rows * t.keys))
         fresh = eq(i, 1)
-        if self.p is None or self.sum_v is None:
-            self._load_tile(self.ds, out.dscores, at, p, pong)
-            ds = self.ds.rows(pong, p.rows, p.keys)
-            for column, width in a.parts:
-                keys = self.of.key.across(pong, p.keys, width, column)
-                multiply(k, self.l0, self.sum[0][column * ds.pad], ds, keys, p.keys, b_by_k=True, fresh=fresh)
+        if self.p is not None and self.sum_v is not None and out.probs is not None:
+            self._load_tile(self.p, out.probs, at, p, pong)
+            probs, dy = self.p.across(pong, p.rows, p.keys), self.of.dy.across(pong, p.rows, a.values)
+            multiply(k, self.l0, self.sum_v[0], probs, dy, p.rows, True, True, fresh)
+        if self.ds is None or self.sum is None or out.dscores is None:
             return
-        assert out.probs is not None
-        self._load_tile(self.p, out.probs, at, p, pong)
-        probs, dy = self.p.across(pong, p.rows, p.keys), self.of.dy.across(pong, p.rows, a.values)
-        multiply(k, self.l0, self.sum_v[0], probs, dy, p.rows, True, True, fresh)
         self._load_tile(self.ds, out.dscores, at, p, pong)
-        ds = self.ds.across(pong, p.rows, p.keys)
+        by_keys = self.walk.by_keys
+        ds = self.ds.across(pong, p.rows, p.keys) if by_keys else self.ds.rows(pong, p.rows, p.keys)
+        pad = align(p.keys if by_keys else p.rows, 16)
         for column, width in a.parts:
-            q, to = self.of.q.across(pong, p.rows, width, column), self.sum[0][column * align(p.keys, 16)]
-            multiply(k, self.l0, to, ds, q, p.rows, True, True, fresh)
+            to = self.sum[0][column * pad]
+            if by_keys:
+                multiply(k, self.l0, to, ds, self.of.q.across(pong, p.rows, width, column), p.rows, True, True, fresh)
+            else:
+                keys = self.of.key.across(pong, p.keys, width, column)
+                multiply(k, self.l0, to, ds, keys, p.keys, b_by_k=True, fresh=fresh)
 
     def _load_tile(self, panel: Panel, tensor: GmTensor, at: Scalar, p: Pair, pong: Scalar) -> None:
         """A pair's tile of the workspace, ``t.keys`` apart."""
@@ -121,23 +124,23 @@ class _Cube:
         load(self.k, to, tensor[at], self.t.keys)
 
     def _write(self, o: Outer) -> None:
-        k, a, out = self.k, self.a, self.out
-        if self.sum_v is not None:
-            first = k.let("rowOut", (o.batch * a.kv_heads + o.kv_head) * a.keys + o.key)
+        k, out = self.k, self.out
+        if self.walk.by_keys:
+            first = k.let("rowOut", (o.batch * self.a.kv_heads + o.kv_head) * self.a.keys + o.key)
             count = o.keys
-            outputs = [(out.dv, self.sum_v, 0, a.values), (out.dk, self.sum, 0, a.width)]
-            rope = out.dk_rope
         else:
-            first = k.let("rowOut", (o.batch * a.heads + o.fixed) * a.queries + o.row)
+            first = k.let("rowOut", (o.batch * self.a.heads + o.fixed) * self.a.queries + o.row)
             count = o.rows
-            outputs = [(out.dq, self.sum, 0, a.width)]
-            rope = out.dq_rope
-        if rope is not None:
-            outputs.append((rope, self.sum, a.rope_at, a.rope))
         pad = k.let("padOut", align(count, 16))
-        for tensor, of, column, width in outputs:
-            assert tensor is not None
-            write_out(k, tensor[first * width], of[0][column * pad], count, width, pad, width)
+        for tensor, of, column, width in (
+            (out.dv, self.sum_v, 0, self.a.values),
+            (out.dk, self.sum, 0, self.a.width),
+            (out.dq, self.sum, 0, self.a.width),
+            (out.dk_rope, self.sum, self.a.rope_at, self.a.rope),
+            (out.dq_rope, self.sum, self.a.rope_at, self.a.rope),
+        ):
+            if tensor is not None and of is not None:
+                write_out(k, tensor[first * width], of[0][column * pad], count, width, pad, width)
 
 
 class _Vector:
@@ -146,9 +149,9 @@ class _Vector:
         each = t.half * t.keys
         self.of = ScoreGradients(k, a, t, x)
         narrow = a.dtype != "f32"
-        self.p16 = k.ub("p", a.dtype, each) if narrow and walk.by_keys else None
-        self.ds16 = k.ub("ds", a.dtype, each) if narrow else None
-        self.slope = k.ub("slope", "f32", each) if a.softcap is not None else None
+        self.p16 = k.ub("p", a.dtype, each) if narrow and out.probs is not None else None
+        self.ds16 = k.ub("ds", a.dtype, each) if narrow and out.dscores is not None else None
+        self.slope = k.ub("slope", "f32", each) if a.softcap is not None and out.dscores is not None else None
         self.zero = k.ub("zero", a.dtype, pad_to(max(a.width, a.values, a.rope), 16))
         shared = out.dk_rope is not None and out.dk_rope.dtype != a.dtype
         self.zero32 = k.ub("zero32", "f32", pad_to(a.rope, 16)) if shared else None
@@ -183,12 +186,13 @@ class _Vector:
         with k.if_(mine > 0):
             slope = None if self.slope is None else self.slope[0]
             s, dp = self.of.compute(place, ping if t.score_slots == 2 else 0, out.scores, out.dprobs, at, slope)
-            k.v("Muls", dp, dp, scalar=a.scale, count=count)
-            if slope is not None:
-                k.v("Mul", dp, dp, slope, count=count)
             if out.probs is not None:
                 self._store(out.probs, at, s, self.p16, count)
-            self._store(out.dscores, at, dp, self.ds16, count)
+            if dp is not None and out.dscores is not None:
+                k.v("Muls", dp, dp, scalar=a.scale, count=count)
+                if slope is not None:
+                    k.v("Mul", dp, dp, slope, count=count)
+                self._store(out.dscores, at, dp, self.ds16, count)
         k.cross_set("MTE3", PROBS_READY)
 
     def _store(self, to: GmTensor, at: Scalar, wide: LocalRef, narrow: Buffer | None, count: Scalar) -> None:
@@ -216,37 +220,39 @@ class _Vector:
 
 
 def attention_grad_kernel(
-    name: str, caps: Capacities, t: Tile, a: Attention, by_keys: bool, source: Sequence[str] = ()
+    name: str, caps: Capacities, t: Tile, a: Attention, sums: Sums, source: Sequence[str] = ()
 ) -> Kernel:
-    """dk, dv and the keys' rotary part (``by_keys``), or dq and the queries'."""
+    """The gradients that ``sums`` names, rotary parts with those of their queries or keys."""
     k = KernelBuilder(name, "mix", caps, source)
-    x = declare_inputs(k, a)
-    out = _results(k, a, t, caps, by_keys)
-    walk = Walk(k, a, t, by_keys)
+    x = declare_inputs(k, a, sums.dprobs)
+    out = _results(k, a, t, caps, sums)
+    walk = Walk(k, a, t, sums.by_keys)
     with k.on_cube():
-        _Cube(k, a, t, x, out, walk).run()
+        _Cube(k, a, t, x, out, walk, sums).run()
     with k.else_():
         _Vector(k, a, t, x, out, walk).run()
     grad_witnesses(k, a, t)
     return k.finish(walk.total)
 
 
-def _results(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities, by_keys: bool) -> Tensors:
+def _results(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities, sums: Sums) -> Tensors:
     heads, kv, d = (a.batch, a.heads, a.queries), (a.batch, a.kv_heads, a.keys), a.dtype
-    dq = dk = dv = dq_rope = dk_rope = probs = None
+    dk = k.gm("dk", d, (*kv, a.width), "out") if sums.dk else None
+    dv = k.gm("dv", d, (*kv, a.values), "out") if sums.dv else None
+    dq = k.gm("dq", d, (*heads, a.width), "out") if sums.dq else None
+    dk_rope = dq_rope = None
+    if a.rope and sums.dk:
+        dk_rope = k.gm("dkRope", d if a.rope_heads == a.kv_heads else "f32", (*kv, a.rope), "out")
+    if a.rope and sums.dq:
+        dq_rope = k.gm("dqRope", d, (*heads, a.rope), "out")
     groups = (caps.aic, 2, t.rows, t.keys)
-    if by_keys:
-        dk, dv = k.gm("dk", d, (*kv, a.width), "out"), k.gm("dv", d, (*kv, a.values), "out")
-        if a.rope:
-            dk_rope = k.gm("dkRope", d if a.rope_heads == a.kv_heads else "f32", (*kv, a.rope), "out")
-        probs = k.gm("probs", d, groups, "inout", "workspace")
-    else:
-        dq = k.gm("dq", d, (*heads, a.width), "out")
-        if a.rope:
-            dq_rope = k.gm("dqRope", d, (*heads, a.rope), "out")
+
+    def between(name: str, dtype: str, wanted: bool) -> GmTensor | None:
+        return k.gm(name, dtype, groups, "inout", "workspace") if wanted else None
+
+    probs = between("probs", d, sums.dv)
     scores = k.gm("scores", "f32", groups, "inout", "workspace")
-    dprobs = k.gm("dprobs", "f32", groups, "inout", "workspace")
-    dscores = k.gm("dscores", d, groups, "inout", "workspace")
+    dprobs, dscores = between("dprobs", "f32", sums.dprobs), between("dscores", d, sums.dprobs)
     return Tensors(dq, dk, dv, dq_rope, dk_rope, scores, dprobs, probs, dscores)
 
 

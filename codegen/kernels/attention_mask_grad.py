@@ -73,7 +73,7 @@ class Walk:
 class _Cube:
     def __init__(self, k: KernelBuilder, a: Attention, t: Tile, x: Inputs, scores: GmTensor, dprobs: GmTensor):
         self.k, self.t, self.scores, self.dprobs = k, t, scores, dprobs
-        self.of = Operands(k, a, t, x, (2, 2), (False, False))
+        self.of = Operands(k, a, t, x, (2, 2), (False, False, False))
         widest = max(t.rows, t.keys) * t.depth
         self.l0 = L0(k.buffer("L0A", "a0", a.dtype, widest, 2), k.buffer("L0B", "b0", a.dtype, widest, 2), t.depth)
 
@@ -132,6 +132,7 @@ class _Vector:
         with k.if_(place.rows > 0):
             slot = ping if t.score_slots == 2 else 0
             _, ds = self.of.compute(place, slot, self.scores, self.dprobs, at)
+            assert ds is not None
             k.v("Add", self.acc[0], self.acc[0], ds, count=place.rows * t.keys)
         k.cross_set("MTE2", PROBS_READY)
 

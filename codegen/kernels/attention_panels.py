@@ -23,28 +23,30 @@ class Inputs:
 
     q: GmTensor
     k: GmTensor
-    v: GmTensor
+    v: GmTensor | None
     dy: GmTensor
     softmax_max: GmTensor
     softmax_sum: GmTensor
-    delta: GmTensor
+    delta: GmTensor | None
     q_rope: GmTensor | None
     k_rope: GmTensor | None
     mask: GmTensor | None
 
 
-def declare_inputs(k: KernelBuilder, a: Attention) -> Inputs:
-    """The run-time sizes and the parameters of ``Inputs``."""
+def declare_inputs(k: KernelBuilder, a: Attention, dprobs: bool = True) -> Inputs:
+    """The run-time sizes and the parameters of ``Inputs``; v and delta only for what needs the gradient of scores."""
     declare_args(k, a)
     heads, kv, d = (a.batch, a.heads, a.queries), (a.batch, a.kv_heads, a.keys), a.dtype
     q, key = k.gm("q", d, (*heads, a.width), "in"), k.gm("k", d, (*kv, a.width), "in")
-    v, dy = k.gm("v", d, (*kv, a.values), "in"), k.gm("dy", d, (*heads, a.values), "in")
-    rows = [k.gm(name, "f32", heads, "in") for name in ("softmaxMax", "softmaxSum", "delta")]
+    v = k.gm("v", d, (*kv, a.values), "in") if dprobs else None
+    dy = k.gm("dy", d, (*heads, a.values), "in")
+    row_max, row_sum = k.gm("softmaxMax", "f32", heads, "in"), k.gm("softmaxSum", "f32", heads, "in")
+    delta = k.gm("delta", "f32", heads, "in") if dprobs else None
     q_rope = k_rope = None
     if a.rope:
         q_rope = k.gm("qRope", d, (*heads, a.rope), "in")
         k_rope = k.gm("kRope", d, (a.batch, a.rope_heads, a.keys, a.rope), "in")
-    return Inputs(q, key, v, dy, rows[0], rows[1], rows[2], q_rope, k_rope, mask_tensor(k, a))
+    return Inputs(q, key, v, dy, row_max, row_sum, delta, q_rope, k_rope, mask_tensor(k, a))
 
 
 @dataclass(slots=True)
@@ -89,18 +91,18 @@ class Operands:
     """Queries, dy, keys and values of a pair of tiles, and the pair's scores and dy v^T."""
 
     def __init__(
-        self, k: KernelBuilder, a: Attention, t: Tile, x: Inputs, slots: tuple[int, int], across: tuple[bool, bool]
+        self, k: KernelBuilder, a: Attention, t: Tile, x: Inputs, slots: tuple[int, int], across: tuple[bool, ...]
     ):
-        """``slots``: how many tiles of queries and of keys lie in L1; ``across``: whether q and dy, and whether k, are
-        read across their rows too."""
+        """``slots``: how many tiles of queries and of keys lie in L1; ``across``: whether q, dy and k are read across
+        their rows too."""
         self.k, self.a, self.t, self.x = k, a, t, x
         d = a.dtype
         self.q = panel(k, "q1", d, t.rows, a.inner, slots[0], True, across[0])
-        self.dy = panel(k, "dy1", d, t.rows, a.values, slots[0], True, across[0])
-        self.key = panel(k, "k1", d, t.keys, a.inner, slots[1], True, across[1])
-        self.v = panel(k, "v1", d, t.keys, a.values, slots[1], True, False)
+        self.dy = panel(k, "dy1", d, t.rows, a.values, slots[0], x.v is not None, across[1])
+        self.key = panel(k, "k1", d, t.keys, a.inner, slots[1], True, across[2])
+        self.v = None if x.v is None else panel(k, "v1", d, t.keys, a.values, slots[1], True, False)
         self.s0 = k.buffer("L0C", "s0", "f32", t.rows * t.keys)
-        self.dp0 = k.buffer("L0C", "dp0", "f32", t.rows * t.keys)
+        self.dp0 = None if x.v is None else k.buffer("L0C", "dp0", "f32", t.rows * t.keys)
 
     def load_queries(self, p: Pair, slot: Scalar) -> None:
         k, a, x = self.k, self.a, self.x
@@ -119,16 +121,19 @@ class Operands:
             rope = first if a.rope_heads == a.kv_heads else p.batch * a.keys + p.key
             parts.append((x.k_rope, rope, a.rope, a.rope_at))
         self.key.load(k, slot, p.keys, parts)
-        self.v.load(k, slot, p.keys, [(x.v, first, a.values, 0)])
+        if self.v is not None and x.v is not None:
+            self.v.load(k, slot, p.keys, [(x.v, first, a.values, 0)])
 
-    def products(self, l0: L0, p: Pair, slots: tuple[Scalar, Scalar], scores: GmTensor, dprobs: GmTensor,
-                 at: Scalar) -> None:  # fmt: skip
-        """Scores and dy v^T of a pair whose queries and keys lie in ``slots``, into the workspace."""
+    def products(self, l0: L0, p: Pair, slots: tuple[Scalar, Scalar], scores: GmTensor,
+                 dprobs: GmTensor | None, at: Scalar) -> None:  # fmt: skip
+        """Scores, and dy v^T if asked for, of a pair whose queries and keys lie in ``slots``, into the workspace."""
         k, a, t = self.k, self.a, self.t
         for column, width in a.parts:
             q, key = self.q.rows(slots[0], p.rows, width, column), self.key.rows(slots[1], p.keys, width, column)
             multiply(k, l0, self.s0[0], q, key, width, fresh=int(column == 0))
         write_out(k, scores[at], self.s0[0], p.rows, p.keys, q.pad, t.keys)
+        if self.v is None or self.dp0 is None or dprobs is None:
+            return
         dy, v = self.dy.rows(slots[0], p.rows, a.values), self.v.rows(slots[1], p.keys, a.values)
         multiply(k, l0, self.dp0[0], dy, v, a.values)
         write_out(k, dprobs[at], self.dp0[0], p.rows, p.keys, q.pad, t.keys)

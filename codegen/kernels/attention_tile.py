@@ -175,33 +175,68 @@ def backward_ub(t: Tile, a: Attention) -> int:
     return total + (0 if a.mask is None else _mask_bytes(t, a.mask))
 
 
-def _backward_fits(t: Tile, a: Attention, caps: Capacities, by_keys: bool) -> bool:
-    size, c0 = ITEMSIZE[a.dtype], c0_of(a.dtype)
-    copies = 2 if size == 4 else 1  # f32 lies in L1 once for each way it is read
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Which of the gradients a backward kernel sums in L0C: dq, or dv and dk, or one of these."""
+
+    dq: bool = False
+    dv: bool = False
+    dk: bool = False
+
+    @property
+    def by_keys(self) -> bool:
+        return not self.dq
+
+    @property
+    def dprobs(self) -> bool:
+        """Whether it needs dy v^T."""
+        return self.dq or self.dk
+
+    @property
+    def name(self) -> str:
+        return "dq" if self.dq else "dkv" if self.dv and self.dk else "dv" if self.dv else "dk"
+
+
+DQ, DKV, DV, DK = Sums(dq=True), Sums(dv=True, dk=True), Sums(dv=True), Sums(dk=True)
+
+
+def _l1_elements(t: Tile, a: Attention, of: Sums) -> int:
+    """Elements in L1; f32 lies there once for each way it is read, along rows and across them."""
+    twice = 2 if ITEMSIZE[a.dtype] == 4 else 1
     inner, wide = pad_to(a.inner, 16), pad_to(a.values, 16)
-    kept, streamed = (t.keys, t.rows) if by_keys else (t.rows, t.keys)
-    l1 = kept * (inner + wide) + 2 * copies * streamed * (inner + wide) + 4 * t.rows * t.keys
-    sums = t.keys * (inner + wide) if by_keys else t.rows * inner
+    pairs = 2 * t.rows * t.keys * (of.dv + of.dk + of.dq)
+    if of.dq:
+        return t.rows * (inner + wide) + 2 * t.keys * (twice * inner + wide) + pairs
+    if not of.dk:
+        return t.keys * inner + 2 * t.rows * (inner + wide) + pairs
+    return t.keys * (inner + wide) + 2 * t.rows * (twice * inner + (twice if of.dv else 1) * wide) + pairs
+
+
+def _backward_fits(t: Tile, a: Attention, caps: Capacities, of: Sums) -> bool:
+    size, c0 = ITEMSIZE[a.dtype], c0_of(a.dtype)
+    inner, wide = pad_to(a.inner, 16), pad_to(a.values, 16)
+    sums = t.rows * inner * of.dq + t.keys * (inner * of.dk + wide * of.dv)
     widest = max(t.keys, t.rows, inner, wide)
     return (
-        l1 * size <= caps.l1
+        _l1_elements(t, a, of) * size <= caps.l1
         and 2 * max(t.rows, t.keys) * t.depth * size <= caps.l0a
         and 2 * widest * t.depth * size <= caps.l0b
-        and (sums + 2 * t.rows * t.keys) * 4 <= caps.l0c
+        and (sums + (2 if of.dprobs else 1) * t.rows * t.keys) * 4 <= caps.l0c
         and widest // 16 * (t.depth // c0) <= 255
         and backward_ub(t, a) <= caps.ub
     )
 
 
-def backward_tile(a: Attention, queries: int, keys: int, caps: Capacities, by_keys: bool, node: str = "") -> Tile:
-    """The largest tile that fits the kernel of dk and dv (``by_keys``) or that of dq.
-
-    L0 takes what the sums run over in one piece where it can, which leaves more events for the other products.
-    """
-    candidates = _candidates(queries, keys)
-    fitting = [t for t in candidates if _backward_fits(t, a, caps, by_keys)]
-    if not fitting:
-        least = KEYS[-1] * (pad_to(a.inner, 16) + pad_to(a.values, 16)) * 4
+def backward_tiles(a: Attention, queries: int, keys: int, caps: Capacities, node: str = "") -> dict[Sums, Tile]:
+    """The kernels that make dq, dk and dv, each with the largest tile that fits: dk and dv at once where L0C holds the
+    sums of both."""
+    chosen = {of: _backward_tile(a, queries, keys, caps, of) for of in (DKV, DQ)}
+    if chosen[DKV] is None:
+        del chosen[DKV]
+        chosen = {of: _backward_tile(a, queries, keys, caps, of) for of in (DV, DK)} | chosen
+    tiles = {of: t for of, t in chosen.items() if t is not None}
+    if len(tiles) < len(chosen):
+        least = KEYS[-1] * max(pad_to(a.inner, 16), pad_to(a.values, 16)) * 4
         raise Refusal(
             Problem(
                 f"no tile of attention's gradient with heads of {a.inner} and {a.values} fits: the sums of "
@@ -211,11 +246,21 @@ def backward_tile(a: Attention, queries: int, keys: int, caps: Capacities, by_ke
             )
         )
 
+    return tiles
+
+
+def _backward_tile(a: Attention, queries: int, keys: int, caps: Capacities, of: Sums) -> Tile | None:
+    """The largest tile that fits, None where none does.
+
+    L0 takes what the sums run over in one piece where it can, which leaves more events for the other products.
+    """
+
     def worth(t: Tile) -> tuple[int, int, bool, int]:
-        whole = t.depth >= (t.rows if by_keys else t.keys)
+        whole = t.depth >= (t.rows if of.by_keys else t.keys)
         return t.rows * t.keys * (3 if t.score_slots == 2 else 2), t.rows, whole, -t.depth if whole else t.depth
 
-    return max(fitting, key=worth)
+    fitting = [t for t in _candidates(queries, keys) if _backward_fits(t, a, caps, of)]
+    return max(fitting, key=worth, default=None)
 
 
 def mask_grad_tile(a: Attention, queries: int, keys: int, caps: Capacities, node: str = "") -> Tile:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from moec.codegen.kernels.attention_grad import attention_grad_kernel
 from moec.codegen.kernels.attention_mask_grad import attention_mask_grad_kernel
 from moec.codegen.kernels.attention_rows import delta_kernel, heads_kernel, sinks_kernel
-from moec.codegen.kernels.attention_tile import backward_tile, mask_grad_tile
+from moec.codegen.kernels.attention_tile import backward_tiles, mask_grad_tile
 from moec.codegen.kernels.vector.sums import Sums, sums_kernel
 from moec.codegen.lower.attention import described, optional, workspace
 from moec.codegen.lower.base import Lowering, lowering, node_name
@@ -26,10 +26,7 @@ def attention_grad(cx: Lowering, node: Node) -> None:
     a, args = described(node, 7, 9)
     a = replace(a, backward=True)
     queries, keys = node.operand(0).type.dims[2], node.operand(1).type.dims[2]
-    tiles = {
-        by_keys: backward_tile(a, cx.size(queries), cx.size(keys), cx.capacities, by_keys, node_name(node))
-        for by_keys in (True, False)
-    }
+    tiles = backward_tiles(a, cx.size(queries), cx.size(keys), cx.capacities, node_name(node))
     delta = cx.scratch("delta", "f32", node.operand(4).type.dims)
     inputs = SAVED | {"mask": 7, "qRope": 9, "kRope": 10}
     operands = {n: cx.tensor(v) for n, i in inputs.items() if (v := optional(node, i)) is not None} | {"delta": delta}
@@ -43,8 +40,8 @@ def attention_grad(cx: Lowering, node: Node) -> None:
     operands |= {n: cx.result(node, i) for n, i in results.items()}
     if shared:
         operands["dkRope"] = parts
-    for by_keys, name in ((True, "attention_dkv"), (False, "attention_dq")):
-        kernel = attention_grad_kernel(f"{name}_{a.dtype}", cx.capacities, tiles[by_keys], a, by_keys)
+    for sums, tile in tiles.items():
+        kernel = attention_grad_kernel(f"attention_{sums.name}_{a.dtype}", cx.capacities, tile, a, sums)
         mine = operands | workspace(cx, kernel)
         cx.launch(node, kernel, {p.name: mine[p.name] for p in kernel.params}, args)
     if shared:

@@ -28,6 +28,8 @@ SWEPT = {
     "queries": Net("f32", 2, 1, 24, 16, sinks="f32", mask=("f32", "B, 1, S, 1")),
     "chosen": Net("bf16", 2, 2, 33, 20, causal=True, mask=("bool", "2, S, 1")),
     "one": Net("f16", 2, 2, 33, 20, sinks="f32", mask=("f16", "B, 2, 1, 1")),
+    "wide": Net("bf16", 2, 1, 256, 256, causal=True),
+    "widest": Net("f32", 1, 1, 256, 250, softcap=8.0),
     "floats": Net("f32", 2, 2, 32, 64, mask=("f32", "B, 2, S, T"), softcap=5.0, rope=(20, 2)),
 }
 SIZES = ((1, 1, 1), (1, 5, 7), (2, 126, 127), (1, 70, 200), (1, 1, 130), (1, 9, 5), (2, 0, 3))
