@@ -9,6 +9,7 @@ that of the stored output against 64-bit floats, and within what the record allo
     python benchmarks/corpus_kernels.py FOLDER mixtral jetmoe_moe  those whose name holds one of the words
     python benchmarks/corpus_kernels.py FOLDER --slice 2/5         the second fifth
     python benchmarks/corpus_kernels.py FOLDER --results R.json    add to what earlier slices found; print all of it
+    python benchmarks/corpus_kernels.py FOLDER --results R.json --new   those that R.json does not hold yet
 """
 
 from __future__ import annotations
@@ -136,6 +137,7 @@ def main() -> int:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--slice", default="1/1")
     parser.add_argument("--results", type=Path)
+    parser.add_argument("--new", action="store_true")
     asked = parser.parse_args()
     part, parts = map(int, asked.slice.split("/"))
     chosen = [r for r in records(asked.folder) if not asked.words or any(w in r["name"] for w in asked.words)]
@@ -143,6 +145,8 @@ def main() -> int:
     if asked.results and asked.results.is_file():
         found = {f["name"]: Found(**f) for f in json.loads(asked.results.read_text(encoding="utf-8"))}
     for record in chosen[part - 1 :: parts]:
+        if asked.new and record["name"] in found:
+            continue
         one = judge(asked.folder, record)
         found[one.name] = one
         print(f"{one.verdict:8} {one.seconds:6.1f} s  {one.name}  {one.reason}", file=sys.stderr, flush=True)

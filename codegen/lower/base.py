@@ -33,10 +33,12 @@ RULES: dict[str, Rule] = {}
 FAMILIES = (
     "attention",
     "attention_grad",
+    "balance",
     "cube",
     "cube_grad",
     "cumsum",
     "elementwise",
+    "extremes",
     "elementwise",
     "fetch",
     "gating",

@@ -45,7 +45,7 @@ def _reduce(cx: Lowering, node: Node) -> None:
         target, out = cx.scratch("sums", "f32", (lead * cols,)), "f32"
     fold = "sum" if how == "mean" else how
     if cols != 1:
-        _combine(cx, node, fold, (source, dtype), (target, out), (lead, n, cols))
+        combine(cx, node, fold, (source, dtype), (target, out), (lead, n, cols))
     elif dtype in FLOATS and how != "prod":
         _along(cx, node, fold, (source, dtype), (target, out), (lead, n))
     else:
@@ -65,7 +65,7 @@ def _number(dim: Dim) -> int | None:
     return dim if isinstance(dim, int) else None
 
 
-def _combine(cx: Lowering, node: Node, fold: str, x: End, y: End, dims: tuple[Dim, Dim, Dim]) -> None:
+def combine(cx: Lowering, node: Node, fold: str, x: End, y: End, dims: tuple[Dim, Dim, Dim]) -> None:
     """[lead, rows, cols] over rows; in blocks of rows first where that keeps more cores busy."""
     lead, rows, cols = dims
     source, dtype = x

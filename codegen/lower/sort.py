@@ -152,3 +152,11 @@ def topk(cx: Lowering, node: Node) -> None:
         rows.order(index, "i64")
     rows.done(0, values)
     rows.done(1, index)
+
+
+def first_of_order(cx: Lowering, node: Node, axis: int, largest: bool) -> None:
+    """The node's result: the index of the first in order."""
+    rows = _Rows(cx, node, axis, 1, largest)
+    index = rows.result(0)
+    rows.order(index, "i64")
+    rows.done(0, index)
