@@ -1,12 +1,16 @@
-"""``moec passes``, ``moec ops``, ``moec targets``: what there is, as tables or JSON."""
+"""``moec passes``, ``moec ops``, ``moec instructions``, ``moec targets``: what there is, as tables or JSON."""
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from moec.cli.common import Json, print_json, print_table
+
+if TYPE_CHECKING:
+    from moec.codegen.instructions.spec import InstrSpec
 
 
 def passes(as_json: Json = False) -> None:
@@ -63,6 +67,42 @@ def ops(as_json: Json = False) -> None:
     print_table(("signature", "cost", "what it is"), [(r["signature"], r["cost"], r["summary"]) for r in rows])
 
 
+def instructions(as_json: Json = False) -> None:
+    """List the AscendC calls that kernels are made of: pipe, data types on 910B, the call as it is written.
+
+    Static checks, the emitter and the cycle model read the same table, and nothing outside it is ever emitted but
+    flags, barriers and buffers.
+    """
+    from moec.codegen.instructions import INSTRUCTIONS
+
+    rows: list[dict[str, Any]] = [
+        {
+            "instruction": name,
+            "pipe": s.pipe if isinstance(s.pipe, str) else dict(s.pipe),
+            "dtypes": {o.name: list(o.dtypes) for o in s.operands},
+            "call": _spelled(s),
+            "fields": {p.name: p.kind for p in s.params},
+            "doc": s.doc,
+        }
+        for name, s in INSTRUCTIONS.items()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    cells = []
+    for r in rows:
+        pipe = r["pipe"] if isinstance(r["pipe"], str) else ", ".join(f"{path}: {p}" for path, p in r["pipe"].items())
+        kinds = dict.fromkeys(" ".join(d) or "any" for d in r["dtypes"].values())
+        cells.append((r["instruction"], pipe, "; ".join(kinds), r["call"], r["doc"]))
+    print_table(("instruction", "pipe", "data types", "call", "what it is"), cells)
+
+
+def _spelled(spec: InstrSpec) -> str:
+    """The call with the names of its operands and parameters; ``T`` stands for an operand's type."""
+    names = {name: name for name in (*(o.name for o in spec.operands), *(p.name for p in spec.params))}
+    return spec.call.format(**names, T=SimpleNamespace(**{o.name: "T" for o in spec.operands}))
+
+
 def targets(as_json: Json = False) -> None:
     """List the machines that moec compiles for."""
     from moec.targets.ascend.machine import load, machines
@@ -95,4 +135,5 @@ def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     app.command("passes")(passes)
     app.command("ops")(ops)
+    app.command("instructions")(instructions)
     app.command("targets")(targets)

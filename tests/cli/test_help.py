@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from command import moec, refused
 
-COMMANDS = ("compile", "eval", "run", "check", "opt", "estimate", "passes", "ops", "targets")
+COMMANDS = ("compile", "eval", "run", "check", "opt", "estimate", "passes", "ops", "instructions", "targets")
 
 
 def test_help_lists_every_command_and_the_exit_codes() -> None:
@@ -24,7 +24,7 @@ def test_help_of_a_command_shows_how(command: str) -> None:
     done = moec(command, "--help")
     assert done.returncode == 0
     assert f"Usage: moec {command}" in done.stdout
-    if command not in ("passes", "ops", "targets"):
+    if command not in ("passes", "ops", "instructions", "targets"):
         assert "Example" in done.stdout and f"moec {command} " in done.stdout.split("Example")[1]
 
 
