@@ -40,8 +40,8 @@ def attention_grad(cx: Lowering, node: Node) -> None:
     operands |= {n: cx.result(node, i) for n, i in results.items()}
     if shared:
         operands["dkRope"] = parts
-    for sums, tile in tiles.items():
-        kernel = attention_grad_kernel(f"attention_{sums.name}_{a.dtype}", cx.capacities, tile, a, sums)
+    for of, tile in tiles.items():
+        kernel = attention_grad_kernel(f"attention_{of.name}_{a.dtype}", cx.capacities, tile, a, of)
         mine = operands | workspace(cx, kernel)
         cx.launch(node, kernel, {p.name: mine[p.name] for p in kernel.params}, args)
     if shared:
