@@ -139,10 +139,19 @@ class Interpreter:
     """Walks one core. ``sample`` keeps only the first ``sample`` and the last two iterations of longer loops.
 
     In a mixed kernel ``core`` is the group; ``seat`` is which of its cores: 0 the cube core, 1 and 2 the vector cores.
+    Without ``numbers`` instructions and scalar accesses are only named, not worked out.
     """
 
-    def __init__(self, kernel: Kernel, witness: Witness, core: int = 0, sample: int | None = None, seat: int = 0):
-        self.kernel, self.sample = kernel, sample
+    def __init__(
+        self,
+        kernel: Kernel,
+        witness: Witness,
+        core: int = 0,
+        sample: int | None = None,
+        seat: int = 0,
+        numbers: bool = True,
+    ):
+        self.kernel, self.sample, self.numbers = kernel, sample, numbers
         self.data = dict(witness.data)
         facts = {"idx": core, "num": witness.cores, "sub": 0}
         facts |= {"aic": int(kernel.core == "aic"), "aiv": int(kernel.core == "aiv")}
@@ -161,16 +170,20 @@ class Interpreter:
         """First byte of ``ref``: in its tensor, or in its memory."""
         return int(compiled(first_byte(ref, self.buffers))(*self.env))
 
-    def _range(self, ref: Ref, nbytes: int, write: bool) -> Access:
+    def _element(self, ref: Ref, write: bool) -> Sequence[Access]:
+        if not self.numbers:
+            return ()
         space = f"GM:{ref.tensor}" if isinstance(ref, GmRef) else self.buffers[ref.buffer].space
         lo = self.start_of(ref)
-        return Access(space, lo, lo + nbytes, write)
+        return (Access(space, lo, lo + ITEMSIZE[ref.dtype], write),)
 
     def instruction(self, stmt: Instr, path: Path = ()) -> Event:
         """``stmt`` with numbers in the current environment."""
         plan = self._plans.get(id(stmt))
         if plan is None:
             plan = self._plans[id(stmt)] = _Plan(stmt, self.buffers)
+        if not self.numbers:
+            return Event(stmt, path, plan.pipe, ())
         env = self.env
         params = dict(plan.fixed)
         for name, fn in plan.open:
@@ -212,9 +225,9 @@ class Interpreter:
                     yield from self._block(stmt.orelse, (*path, 1))
             elif isinstance(stmt, LoadScalar):
                 variables[stmt.var.name] = self._read(stmt.ref)
-                yield Event(stmt, path, "S", [self._range(stmt.ref, ITEMSIZE[stmt.ref.dtype], False)])
+                yield Event(stmt, path, "S", self._element(stmt.ref, False))
             elif isinstance(stmt, StoreScalar):
-                yield Event(stmt, path, "S", [self._range(stmt.ref, ITEMSIZE[stmt.ref.dtype], True)])
+                yield Event(stmt, path, "S", self._element(stmt.ref, True))
             elif isinstance(stmt, SetFlag):
                 yield Event(stmt, path, stmt.src, (), id=int(value(stmt.id, env)))
             elif isinstance(stmt, WaitFlag):
@@ -237,10 +250,17 @@ class Interpreter:
         return 0
 
 
-def trace(kernel: Kernel, witness: Witness, core: int = 0, sample: int | None = None, seat: int = 0) -> Iterator[Event]:
+def trace(
+    kernel: Kernel,
+    witness: Witness,
+    core: int = 0,
+    sample: int | None = None,
+    seat: int = 0,
+    numbers: bool = True,
+) -> Iterator[Event]:
     """Everything core ``core`` (of a mixed kernel: core ``seat`` of group ``core``) issues under ``witness``, in
     order."""
-    return Interpreter(kernel, witness, core, sample, seat).run()
+    return Interpreter(kernel, witness, core, sample, seat, numbers).run()
 
 
 def seats(kernel: Kernel) -> range:

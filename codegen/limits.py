@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from itertools import product
 from math import prod
 
-from moec.codegen.hazards import SAMPLE, Violation, cores_of
+from moec.codegen.hazards import Violation
 from moec.codegen.instructions import INSTRUCTIONS, Param
 from moec.codegen.interpret import Event, Interpreter, seats, value
 from moec.codegen.kernel_ir import ALIGN, ITEMSIZE, GmRef, Instr, Kernel, LoadScalar, Ref, StoreScalar, Witness
+from moec.codegen.traces import SAMPLE, cores_of
 
 FIELD = {"u8": 2**8 - 1, "u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1, "i32": 2**31 - 1}
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from moec.codegen.hazards import SAMPLE, Violation
+from moec.codegen.hazards import Violation
 from moec.codegen.instructions import INSTRUCTIONS
 from moec.codegen.interpret import Access, Event, Path, seats, trace
 from moec.codegen.kernel_ir import Assign, For, GmRef, Instr, Kernel, Let, LoadScalar, SyncAll, Witness, statements
 from moec.codegen.scalar import names_in
+from moec.codegen.traces import SAMPLE
 
 MOST_CORES = 4
 """Cores of a witness that are compared; more would only repeat them."""

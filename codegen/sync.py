@@ -8,14 +8,15 @@ out to what remains; pairs that need more share ids where the check shows that t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from moec.codegen.depend import Sync, candidates, innermost_loop, outermost_loop
-from moec.codegen.hazards import Step, check, cores_of, program_of, violations
+from moec.codegen.hazards import Violation, violations
 from moec.codegen.interpret import Path
-from moec.codegen.kernel_ir import Barrier, For, If, Kernel, SetFlag, Stmt, WaitFlag
+from moec.codegen.kernel_ir import Barrier, For, If, Kernel, SetFlag, Stmt, WaitFlag, Witness
 from moec.codegen.scalar import Scalar, binary
+from moec.codegen.traces import Needs, Step, cores_of, needs_of, program_of
 from moec.diagnostics import Problem, Refusal, Where
 
 EVENT_IDS = 6
@@ -27,36 +28,66 @@ def synchronise(kernel: Kernel) -> Kernel:
     """``kernel`` (written without synchronisation) with the flags and barriers its witnesses show to be needed."""
     if not kernel.witnesses:
         raise ValueError(f"kernel {kernel.name} has no witness to check its synchronisation with")
-    needed = _minimal(kernel, candidates(kernel))
+    runs = _Runs.of(kernel)
+    needed = _minimal(kernel, runs, candidates(kernel))
     joined = _within_ids(needed)
     if joined != needed:
-        needed = _minimal(kernel, joined)
+        needed = _minimal(kernel, runs, joined)
     nearer = _nearer(kernel, needed)
-    if nearer != needed and _suffices(kernel, nearer):
-        needed = _minimal(kernel, nearer)
-    done, _ = insert(kernel, needed, _allocate(kernel, needed))
-    wrong = check(done)
+    if nearer != needed and not runs.faults(_with_own_ids(kernel, nearer)[0]):
+        needed = _minimal(kernel, runs, nearer)
+    done, _ = insert(kernel, needed, _allocate(kernel, runs, needed))
+    wrong = runs.faults(done)
     if wrong:
-        raise AssertionError(f"kernel {kernel.name}: {wrong[0]} (witness {wrong[0].witness})")
+        raise AssertionError(f"kernel {kernel.name}: {wrong[0]}")
     return done
 
 
-def _minimal(kernel: Kernel, syncs: Sequence[Sync]) -> list[Sync]:
+@dataclass(frozen=True)
+class _Runs:
+    """What a kernel is checked on: witnesses and cores, with what each access needs there."""
+
+    on: tuple[tuple[Witness, int, Needs], ...]
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> _Runs:
+        return cls(tuple((w, core, needs_of(kernel, w, core)) for w in kernel.witnesses for core in cores_of(w)))
+
+    def programs(self, kernel: Kernel) -> list[list[Step]]:
+        """Of the same kernel with flags and barriers in it; those that run alike once."""
+        found: dict[tuple[object, ...], list[Step]] = {}
+        for witness, core, needs in self.on:
+            program = program_of(kernel, witness, core, needs)
+            alike = tuple((s.kind, s.pipe, s.path, s.needs, s.channel) for s in program)
+            found.setdefault(alike, program)
+        return list(found.values())
+
+    def faults(self, kernel: Kernel) -> list[Violation]:
+        """What is unordered in it."""
+        return [v for program in self.programs(kernel) for v in violations(program)]
+
+
+def _minimal(kernel: Kernel, runs: _Runs, syncs: Sequence[Sync]) -> list[Sync]:
+    """``syncs`` without those that none of ``runs`` needs, each tried in turn."""
     full, tags = _with_own_ids(kernel, syncs)
-    programs = _programs(full)
+    programs = runs.programs(full)
     for program in programs:
         wrong = violations(program)
         if wrong:
             raise AssertionError(f"kernel {kernel.name}: candidates do not suffice: {wrong[0]}")
     dropped: set[int] = set()
     for i in sorted(range(len(syncs)), key=lambda i: _order(syncs[i], i)):
-        trial = dropped | {i}
-
-        def left_out(step: Step, trial: set[int] = trial) -> bool:
-            return tags.get(step.path, -1) in trial
-
-        if not any(violations(program, left_out, first=True) for program in programs):
-            dropped = trial
+        without: dict[int, list[Step]] = {}
+        for number, program in enumerate(programs):
+            rest = [step for step in program if tags.get(step.path) != i]
+            if len(rest) < len(program):
+                if violations(rest, first=True):
+                    programs.insert(0, programs.pop(number))  # likely to find the next fault too
+                    break
+                without[number] = rest
+        else:
+            dropped.add(i)
+            programs = [without.get(number, program) for number, program in enumerate(programs)]
     return [s for i, s in enumerate(syncs) if i not in dropped]
 
 
@@ -67,14 +98,6 @@ def _with_own_ids(kernel: Kernel, syncs: Sequence[Sync]) -> tuple[Kernel, dict[P
         bases.append(total)
         total += s.slots
     return insert(kernel, syncs, bases)
-
-
-def _suffices(kernel: Kernel, syncs: Sequence[Sync]) -> bool:
-    return not any(violations(p, first=True) for p in _programs(_with_own_ids(kernel, syncs)[0]))
-
-
-def _programs(kernel: Kernel) -> list[list[Step]]:
-    return [program_of(kernel, w, core) for w in kernel.witnesses for core in cores_of(w)]
 
 
 def _order(s: Sync, i: int) -> tuple[int, int, int]:
@@ -142,7 +165,7 @@ def _join(a: Sync, b: Sync) -> Sync | None:
     return replace(a, after=after, before=before) if a.carried or after < before else None
 
 
-def _allocate(kernel: Kernel, syncs: Sequence[Sync]) -> list[int]:
+def _allocate(kernel: Kernel, runs: _Runs, syncs: Sequence[Sync]) -> list[int]:
     """The first event id of each sync."""
     bases: list[int] = []
     used: dict[tuple[str, str], int] = {}
@@ -154,17 +177,17 @@ def _allocate(kernel: Kernel, syncs: Sequence[Sync]) -> list[int]:
             bases.append(top)
             used[s.src, s.dst] = top + s.slots
         else:
-            bases.append(_share(kernel, syncs, bases))
+            bases.append(_share(kernel, runs, syncs, bases))
     return bases
 
 
-def _share(kernel: Kernel, syncs: Sequence[Sync], bases: Sequence[int]) -> int:
+def _share(kernel: Kernel, runs: _Runs, syncs: Sequence[Sync], bases: Sequence[int]) -> int:
     """An id for the first of ``syncs`` without one that another of its pair has, where no set can overtake a wait."""
     mine, rest = syncs[len(bases)], syncs[len(bases) + 1 :]
     later = [EVENT_IDS + sum(s.slots for s in rest[:i]) for i in range(len(rest))]  # numbers of their own for now
     for base in range(EVENT_IDS - mine.slots + 1):
         trial, _ = insert(kernel, syncs, [*bases, base, *later])
-        flags = [v for v in check(trial) if v.what.startswith(("flag", "wait"))]
+        flags = [v for v in runs.faults(trial) if v.what.startswith(("flag", "wait"))]
         if not flags:
             return base
     raise Refusal(
