@@ -25,9 +25,13 @@ def read_manifest(project: Path) -> dict[str, Any]:
     return found
 
 
-def sizes_of(manifest: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """The symbols' values that the shapes of ``arrays`` imply. Refusal where they contradict, or leave one open."""
-    sizes: dict[str, int] = {}
+def sizes_of(
+    manifest: Mapping[str, Any], arrays: Mapping[str, np.ndarray], known: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """The symbols' values that the shapes of ``arrays`` imply, beside those that are known. Refusal where they
+    contradict, or leave one open.
+    """
+    sizes: dict[str, int] = dict(known or {})
     problems: list[Problem] = []
     wanted = [e for e in (*manifest["inputs"], *manifest["weights"]) if e["name"] in arrays]
     for e in wanted:
@@ -66,8 +70,11 @@ def write_inputs(manifest: Mapping[str, Any], arrays: Mapping[str, np.ndarray], 
 
 
 def read_outputs(manifest: Mapping[str, Any], sizes: Mapping[str, int], folder: Path) -> dict[str, np.ndarray]:
-    """The outputs a run left in ``folder``."""
+    """The outputs a run left in ``folder``; it also left there the sizes that its data decided."""
     out = {}
+    if manifest.get("bound"):
+        lines = (folder / "out.sizes").read_text().split()
+        sizes = {**sizes, **{name: int(n) for name, n in (line.split("=") for line in lines)}}
     for e in manifest["outputs"]:
         shape = tuple(evaluate(parse_dim(d), sizes) for d in e["shape"])
         raw = np.fromfile(folder / e["file"], dtype=np.uint8)

@@ -154,9 +154,45 @@ def run(
     """Runs a built project on ``folder`` (in.*.bin to out.*.bin); the caller judges the exit code. Temporaries are
     allocated one by one, unless MOEC_POISON is set: then they share one block, and what is dead is overwritten.
     """
+    env = _environment(project, environment)
+    return subprocess.run([str(program), str(folder), *_sizes(sizes)], capture_output=True, text=True, env=env)
+
+
+STOPPED = 87
+"""Exit code of a rank that stops because another has failed."""
+
+
+def run_ranks(
+    program: Path,
+    project: Path,
+    folder: Path,
+    sizes: Sequence[Mapping[str, int]],
+    environment: Mapping[str, str] | None = None,
+) -> list[subprocess.CompletedProcess[str]]:
+    """Runs every rank of a built project side by side, rank r with ``sizes[r]`` on ``folder/rank<r>``; see ``run``."""
+    env = _environment(project, environment)
+    started, texts = [], []
+    for rank, own in enumerate(sizes):
+        texts.append((folder / f"rank{rank}" / "messages").open("w+"))
+        env |= {"RANK_ID": str(rank), "RANK_SIZE": str(len(sizes))}
+        command = [str(program), str(folder), *_sizes(own)]
+        started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=texts[-1], env=env))
+    done = []
+    for process, text in zip(started, texts, strict=True):
+        process.wait()
+        text.seek(0)
+        done.append(subprocess.CompletedProcess(process.args, process.returncode, "", text.read()))
+        text.close()
+    return done
+
+
+def _environment(project: Path, environment: Mapping[str, str] | None) -> dict[str, str]:
     env = dict(os.environ) | dict(environment or {})
     env.setdefault("MOEC_WEIGHTS", str(project / "weights.bin"))
     if "MOEC_POISON" not in env:
         env.setdefault("MOEC_SEPARATE", "1")  # the CPU model checks the ends of every allocation
-    arguments = [f"{name}={number}" for name, number in sorted(sizes.items())]
-    return subprocess.run([str(program), str(folder), *arguments], capture_output=True, text=True, env=env)
+    return env
+
+
+def _sizes(sizes: Mapping[str, int]) -> list[str]:
+    return [f"{name}={number}" for name, number in sorted(sizes.items())]

@@ -55,7 +55,20 @@ BINARY = {
 """Elementwise ops of two operands; integer division rounds towards zero."""
 
 FOLDS = {"reduce_sum": "y[at] += x[from]", "reduce_max": "y[at] = x[from] > y[at] ? x[from] : y[at]"}
-HOST_OPS = (*BINARY, *FOLDS, "mod", "cast", "expand", "slice", "concat", "cumsum", "iota", "numbers", "select")
+HOST_OPS = (
+    *BINARY,
+    *FOLDS,
+    "mod",
+    "cast",
+    "expand",
+    "reshape",
+    "slice",
+    "concat",
+    "cumsum",
+    "iota",
+    "numbers",
+    "select",
+)
 
 
 def stream_name(stream: str) -> str:
@@ -136,9 +149,7 @@ def host_lines(step: HostOp, program: Program, dim: Printer) -> list[str]:
     y = program.tensor(step.target)
     xs = [program.tensor(t) for t in step.sources]
     params = dict(step.params)
-    lines = [
-        f"const auto *x{i} = static_cast<const {INTEGERS[x.dtype]} *>({variable(x)});" for i, x in enumerate(xs)
-    ]
+    lines = [f"const auto *x{i} = static_cast<const {INTEGERS[x.dtype]} *>({variable(x)});" for i, x in enumerate(xs)]
     lines.append(f"auto *y = static_cast<{INTEGERS[y.dtype]} *>({variable(y)});")
     element = INTEGERS[y.dtype]
     if step.op == "numbers":
@@ -149,6 +160,8 @@ def host_lines(step: HostOp, program: Program, dim: Printer) -> list[str]:
         return lines + _concat(xs, y, int(str(params["axis"])), dim)
     if step.op in FOLDS or step.op == "cumsum":
         return lines + _along(step.op, xs[0], y, params, dim)
+    if step.op == "reshape":
+        return [*lines, f"std::copy(x0, x0 + {dim(y.elements)}, y);"]
     head, indent = _loops(y.shape, dim)
     to = f"y[{_flat(_names(y.shape), y.shape, dim)}]"
     if step.op == "iota":
@@ -181,9 +194,7 @@ def _names(shape: Sequence[Dim]) -> list[str]:
 
 def _loops(shape: Sequence[Dim], dim: Printer) -> tuple[list[str], str]:
     """A loop for each dimension, and the indent inside."""
-    lines = [
-        f"{'    ' * d}for (int64_t i{d} = 0; i{d} < {dim(n)}; ++i{d}) {{" for d, n in enumerate(shape)
-    ]
+    lines = [f"{'    ' * d}for (int64_t i{d} = 0; i{d} < {dim(n)}; ++i{d}) {{" for d, n in enumerate(shape)]
     return lines, "    " * len(shape)
 
 

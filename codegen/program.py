@@ -22,8 +22,9 @@ from moec.ir.symbol import Bounds, Dim, evaluate
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A device buffer (``kind`` input, weight or temp) or one of host memory (``host``). ``source`` is the name it has
-    outside (file, npz key)."""
+    """A device buffer (``kind`` input, weight or temp), one that holds a rank's place in a group (``rank``), or host
+    memory (``host``). ``source`` is the group, else the name it has outside (file, npz key).
+    """
 
     name: str
     dtype: str
@@ -140,6 +141,8 @@ class Program:
     cores: Mapping[str, int]
     choices: tuple[Choice, ...] = field(default=(), compare=False)
     groups: tuple[Group, ...] = ()
+    shards: tuple[tuple[str, str, int], ...] = ()
+    """Inputs and weights (their outside names) of which the members of a group have equal parts along an axis."""
 
     def kernel(self, name: str) -> Kernel:
         return next(k for k in self.kernels if k.name == name)

@@ -3,6 +3,7 @@
 program main aic=24 aiv=48
 symbol T 1..64
 group ep {4; 1}
+sharded "w" over ep axis 0
 tensor x f32 [T, 64] input "x"
 output "y" = h [T, 8]
 launch matmul_f32(a=x, b=w, c=h) {M = T} ["matmul (layer.moe:3)"]
@@ -40,6 +41,7 @@ def print_program(p: Program) -> str:
     out = [f"program {p.name} aic={p.cores['aic']} aiv={p.cores['aiv']}"]
     out += [f"symbol {s} {lo}..{hi}" for s, (lo, hi) in p.symbols.items()]
     out += [f"group {g.name} {{{g.size}; {g.stride}}}" for g in p.groups]
+    out += [f"sharded {json.dumps(name)} over {group} axis {axis}" for name, group, axis in p.shards]
     out += [f"tensor {t.name} {t.dtype} {_shape(t.shape)} {t.kind} {json.dumps(t.source)}" for t in p.tensors]
     out += [f"output {json.dumps(o.name)} = {o.tensor} {_shape(o.shape)}" for o in p.outputs]
     out += [print_step(s) for s in p.steps]
@@ -56,6 +58,7 @@ _LINES = {
     "symbol": re.compile(r"(\S+) (-?\d+)\.\.(-?\d+)"),
     "tensor": re.compile(r"(\w+) (\w+) \[(.*)\] (input|weight|temp|host|rank) (\".*\")"),
     "output": re.compile(r"(\".*\") = (\w+) \[(.*)\]"),
+    "sharded": re.compile(r"(\".*\") over (\w+) axis (\d+)"),
     "group": re.compile(r"(\w+) \{(.*); (.*)\}"),
 }
 
@@ -69,6 +72,7 @@ def parse_program(text: str, file: str = "") -> Program:
     outputs: list[Output] = []
     steps: list[Step] = []
     groups: list[Group] = []
+    shards: list[tuple[str, str, int]] = []
     for number, line in enumerate(head.splitlines(), 1):
         word, _, rest = line.partition(" ")
         where = Where(file=file, line=number, text=line)
@@ -88,9 +92,21 @@ def parse_program(text: str, file: str = "") -> Program:
             symbols[m[1]] = (int(m[2]), int(m[3]))
         elif word == "tensor":
             tensors.append(Tensor(m[1], m[2], _dims(m[3]), m[4], json.loads(m[5])))
+        elif word == "sharded":
+            shards.append((json.loads(m[1]), m[2], int(m[3])))
         elif word == "group":
             groups.append(Group(m[1], parse_dim(m[2]), parse_dim(m[3])))
         else:
             outputs.append(Output(json.loads(m[1]), m[2], _dims(m[3])))
     made = tuple(parse_kernel(k, file) for k in kernels)
-    return Program(name, symbols, made, tuple(tensors), tuple(outputs), tuple(steps), cores, groups=tuple(groups))
+    return Program(
+        name,
+        symbols,
+        made,
+        tuple(tensors),
+        tuple(outputs),
+        tuple(steps),
+        cores,
+        groups=tuple(groups),
+        shards=tuple(shards),
+    )

@@ -114,6 +114,7 @@ def manifest(program: Program, offsets: Mapping[str, int]) -> dict[str, object]:
         "symbols": {s: list(b) for s, b in sorted(program.symbols.items()) if s not in program.binds()},
         "bound": sorted(program.binds()),
         "groups": [{"name": g.name, "size": str(g.size), "stride": str(g.stride)} for g in program.groups],
+        "shards": [{"name": name, "group": group, "axis": axis} for name, group, axis in program.shards],
         "inputs": [entry("in", t.source, t, t.shape) for t in program.of_kind("input")],
         "weights": [
             entry("in", t.source, t, t.shape) | {"offset": offsets.get(t.name)} for t in program.of_kind("weight")

@@ -43,8 +43,8 @@ class Wait:
 class Collective:
     """A call of the communication library: ``op`` over ``group``, from all of ``source`` into ``target``.
 
-    ``count`` elements: what each rank puts in (all_gather, all_reduce), gets (reduce_scatter) or sends to each other one
-    (all_to_all); of all_to_all_v the elements of a row, of which it sends ``send[j]`` to rank j and gets
+    ``count`` elements: what each rank puts in (all_gather, all_reduce), gets (reduce_scatter) or sends to each other
+    one (all_to_all); of all_to_all_v the elements of a row, of which it sends ``send[j]`` to rank j and gets
     ``receive[j]``, lists on the host.
     """
 

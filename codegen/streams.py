@@ -133,7 +133,9 @@ def unordered(steps: Sequence[Any], accesses: Accesses) -> list[tuple[int, int, 
         for access in found:
             for who, need in uses.before([access]).items():
                 clock = order.of(who)
-                out += [(p, i, access[1]) for o, p in sorted(need.items()) if o not in (who, HOST) and clock.get(o, -1) < p]
+                out += [
+                    (p, i, access[1]) for o, p in sorted(need.items()) if o not in (who, HOST) and clock.get(o, -1) < p
+                ]
         uses.add(found, i)
         stream = _stream(found, step)
         order.of(stream)

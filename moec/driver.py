@@ -287,6 +287,8 @@ def _with_reproducer(failure: CheckFailed, run: _Run, each: Pass, witness: Witne
 def _lower(
     machine: Target, module: Module, sizes: Mapping[str, int], lower: str, folder: Path | None, stage: Stage
 ) -> tuple[Any, Schedule | None, list[str]]:
+    if not set(module.symbols) <= set(sizes):  # sizes that data decides, under a balanced load
+        sizes = balanced_sizes(module, sizes)
     try:
         with stage("lowering to kernels"):
             program = machine.lower(module, sizes, lower)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +13,15 @@ import numpy as np
 from moec import targets
 from moec.arrays import Arrays
 from moec.codegen import arrays as files
-from moec.codegen.build import build, run
+from moec.codegen.build import STOPPED, build, run, run_ranks
 from moec.diagnostics import CheckFailed, Problem, Refusal, Where, suggest
+from moec.eval.ranks import part_of
+from moec.ir.group import Group, Shard
+from moec.ir.symbol import evaluate, parse_dim
 from moec.ir.types import DType, dtype
+
+MOST_RANKS = 64
+"""Ranks that are still run side by side: each is a process of its own."""
 
 
 class Project:
@@ -28,8 +35,21 @@ class Project:
 
     @property
     def outputs(self) -> dict[str, DType]:
-        """The layer's outputs with their dtypes, in order."""
-        return {e["name"]: dtype(e["dtype"]) for e in self.manifest["outputs"]}
+        """The layer's outputs with their dtypes, in order; where ranks run it, those of each rank."""
+        own = {e["name"]: dtype(e["dtype"]) for e in self.manifest["outputs"]}
+        if not self.groups:
+            return own
+        return {f"rank{rank}.{name}": t for rank in range(self.ranks({})) for name, t in own.items()}
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups of ranks that the layer's collectives run over; none where it is one rank's alone."""
+        given = self.manifest.get("groups", [])
+        return [Group(g["name"], parse_dim(g["size"]), parse_dim(g["stride"])) for g in given]
+
+    def ranks(self, sizes: Mapping[str, int]) -> int:
+        """How many ranks run it: the least number that every group divides into whole sets."""
+        return math.lcm(*(evaluate(g.extent, sizes) for g in self.groups))
 
     def build(self, jobs: int | None = None) -> Path:
         """Compile it against the CPU model, once."""
@@ -41,7 +61,12 @@ class Project:
     def run(self, arrays: Arrays, environment: Mapping[str, str] | None = None) -> Arrays:
         """The outputs for inputs (and weights without data) by name. CheckFailed with the CPU model's message where it
         refuses an operation.
+
+        Where groups of ranks run the layer, all ranks run side by side. Input ``x`` of rank 3 is ``rank3.x``, else its
+        part of ``x`` where that is sharded, else ``x``; outputs are named ``rank0.y``, ``rank1.y``, ...
         """
+        if self.groups:
+            return self._run_ranks(arrays, environment)
         given = self._fitting(arrays)
         sizes = files.sizes_of(self.manifest, given)
         self._within(sizes)
@@ -54,6 +79,49 @@ class Project:
                 what = done.stderr.strip() or f"the program ended with code {done.returncode}"
                 raise CheckFailed(Problem(what, todo=f"build it again and look: {self.folder}"))
             return files.read_outputs(self.manifest, sizes, folder)
+
+    def _run_ranks(self, arrays: Arrays, environment: Mapping[str, str] | None) -> Arrays:
+        count = self.ranks({})
+        if count > MOST_RANKS:
+            raise Refusal(
+                f"{count} ranks would run side by side", todo=f"compile with smaller groups: up to {MOST_RANKS}"
+            )
+        given = [self._fitting(self._own(arrays, rank)) for rank in range(count)]
+        sizes = [files.sizes_of(self.manifest, own) for own in given]
+        for own in sizes:
+            self._within(own)
+        program = self.build()
+        with tempfile.TemporaryDirectory(prefix="moec-run-") as name:
+            folder = Path(name)
+            for rank, own in enumerate(given):
+                (folder / f"rank{rank}").mkdir()
+                files.write_inputs(self.manifest, own, folder / f"rank{rank}")
+            done = run_ranks(program, self.folder, folder, sizes, environment)
+            failed = [(rank, d) for rank, d in enumerate(done) if d.returncode != 0]
+            told = [(rank, d) for rank, d in failed if d.returncode != STOPPED] or failed
+            problems = [
+                Problem(f"rank {rank}: {d.stderr.strip() or f'the program ended with code {d.returncode}'}")
+                for rank, d in told
+            ]
+            if problems:
+                raise CheckFailed(problems)
+            return {
+                f"rank{rank}.{name}": array
+                for rank in range(count)
+                for name, array in files.read_outputs(self.manifest, sizes[rank], folder / f"rank{rank}").items()
+            }
+
+    def _own(self, arrays: Arrays, rank: int) -> Arrays:
+        """What one rank gets of the arrays of all."""
+        groups = {g.name: g for g in self.groups}
+        own: Arrays = {}
+        for entry in (*self.manifest["inputs"], *self.manifest["weights"]):
+            name = entry["name"]
+            shards = [Shard(groups[s["group"]], s["axis"]) for s in self.manifest["shards"] if s["name"] == name]
+            array = part_of(name, arrays, rank, shards)
+            if array is not None:
+                own[name] = array
+        return own
 
     def _fitting(self, arrays: Arrays) -> Arrays:
         """What the project reads, in the dtypes that it reads; Refusal lists what is missing."""

@@ -18,33 +18,37 @@ from dataclasses import replace
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
 from moec.codegen.program import Copy, Launch, Memset, Output, Program, Step, Tensor, accesses
-from moec.codegen.steps import COMPUTE
+from moec.codegen.steps import COMPUTE, COPY
 from moec.codegen.streams import with_events
 from moec.diagnostics import NoKernel, Problem, Refusal, Where
 from moec.ir.data import TensorData
 from moec.ir.graph import Graph, Module, Node, Value
+from moec.ir.group import Group
 from moec.ir.symbol import Bounds, Dim, bounds, evaluate, symbols_of
 from moec.ir.types import DType
+from moec.ops.build import Builder
 
 Rule = Callable[["Lowering", Node], None]
 Library = Callable[["Lowering", Node], bool]
 """Lowers a node to calls of the vendor's library where it chooses to; whether it did."""
 RULES: dict[str, Rule] = {}
 FAMILIES = (
+    "adamw",
     "attention",
     "attention_grad",
     "balance",
+    "collectives",
     "cube",
     "cube_grad",
     "cumsum",
     "elementwise",
     "extremes",
-    "elementwise",
     "fetch",
     "gating",
     "gating_grad",
     "labels",
     "histogram",
+    "host",
     "moves",
     "permute",
     "reductions",
@@ -114,6 +118,7 @@ class Lowering:
         self._kernel_names: set[str] = set()
         self._tables: dict[str, str] = {}
         self.steps: list[Step] = []
+        self.groups: dict[str, Group] = {}
 
     # -- tensors
 
@@ -204,6 +209,47 @@ class Lowering:
         self._storage[value] = self._new(name, device_dtype(value.type.dtype), value.type.dims, "host")
         return self._storage[value]
 
+    def stored(self, value: Value, tensor: str) -> None:
+        """``value`` lies in ``tensor``."""
+        self._storage[value] = tensor
+
+    def host_tensor(self, value: Value, name: str) -> str:
+        """A buffer of host memory for what ``value`` says the dtype and shape of."""
+        return self._new(value.name or name, device_dtype(value.type.dtype), value.type.dims, "host")
+
+    def on_host(self, node: Node, value: Value) -> str:
+        """The buffer of host memory that holds ``value``; what the device has is read first."""
+        tensor = self._storage[value]
+        if self._tensors[tensor].kind != "host":
+            made = self.host_tensor(value, f"{tensor}_read")
+            self.copy(node, made, tensor, COPY)
+            return made
+        return tensor
+
+    def place(self, node: Node, group: str) -> None:
+        """The result of ``node`` is a number that each rank has of its own: its place in ``group``."""
+        self._storage[node.result] = self._new(node.result.name or f"{group}_rank", "i64", (), "rank", group)
+
+    def group(self, group: Group) -> None:
+        """Ranks exchange over ``group``."""
+        have = self.groups.setdefault(group.name, group)
+        if have != group:
+            raise Refusal(f"group {group.name} is both {have} and {group}", todo="give them different names")
+
+    def add(self, step: Step) -> None:
+        """Adds a step as it is."""
+        self.steps.append(step)
+
+    def through(self, node: Node, make: Callable[[Builder, Value], Value]) -> None:
+        """Lowers ``node``, of one operand and one result, as what ``make`` builds in its place."""
+        graph = Graph(node.op)
+        given = graph.add_input("x", node.operand(0).type)
+        self._storage[given] = self._storage[node.operand(0)]
+        made = make(Builder(graph, None, node.origin), given)
+        for inner in graph:
+            RULES[inner.op](self, inner)
+        self._storage[node.result] = self._storage[made]
+
     def copy(self, node: Node, target: str, source: str, stream: str = COMPUTE) -> None:
         """Copies one buffer to another of its size; what another stream needs first it waits for."""
         self.steps.append(Copy(target, source, (node_name(node),), stream))
@@ -214,6 +260,8 @@ class Lowering:
         for i, value in enumerate(graph.inputs):
             name = value.name or f"in{i}"
             self._storage[value] = self._new(name, device_dtype(value.type.dtype), value.type.dims, "input", name)
+        for shard in (s for given in self.module.shards.values() for s in given):
+            self.group(shard.group)
         missing: list[Problem] = []
         problems: list[Problem] = []
         for node in graph:
@@ -246,6 +294,8 @@ class Lowering:
             ),
             tuple(with_events(self.steps, lambda step: accesses(step, self._emitted))),
             {"aic": self.capacities.aic, "aiv": self.capacities.aiv},
+            groups=tuple(self.groups.values()),
+            shards=tuple((name, s.group.name, s.axis) for name, given in self.module.shards.items() for s in given),
         )
 
 

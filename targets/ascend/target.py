@@ -14,12 +14,12 @@ from moec.codegen.library import LibraryCall
 from moec.codegen.lower import lower_module
 from moec.codegen.program import Copy, Launch, Memset, Program, launch_args
 from moec.codegen.project import write_project
-from moec.codegen.steps import Bind, HostOp, Record, Wait
+from moec.codegen.steps import Bind, Collective, HostOp, Record, Wait
 from moec.codegen.workspace import workspace_bytes
 from moec.diagnostics import NoKernel, Refusal, Where
 from moec.ir.graph import Graph, Module, Node
 from moec.ir.symbol import evaluate
-from moec.ir.types import DType, TensorType
+from moec.ir.types import DType, TensorType, dtype
 from moec.ops.build import Builder
 from moec.target import KernelTime, Schedule, Sizes, Span
 from moec.targets.ascend.aclnn.choose import Chooser
@@ -155,6 +155,9 @@ class AscendTarget:
                 continue
             if isinstance(step, HostOp | Bind | Record | Wait):
                 continue  # the host's time is the timeline's
+            if isinstance(step, Collective):
+                times.append(self._exchange(program, step, sizes))
+                continue
             if isinstance(step, LibraryCall):
                 times.append(call_time(self.machine, step, sizes))
                 continue
@@ -178,6 +181,14 @@ class AscendTarget:
             f"memset_{step.tensor}", "dma", 1, cycles, launch + work, launch, size / m["memory.hbm_peak"] * 1e6,
             "HBM" if work > launch else "launch", 0, size, model=MODEL_VERSION,
         )  # fmt: skip
+
+    def _exchange(self, program: Program, step: Collective, sizes: Sizes) -> KernelTime:
+        """A collective by the model of the links, between ranks that stand next to each other in nodes."""
+        source, target = program.tensor(step.source), program.tensor(step.target)
+        group = next(g for g in program.groups if g.name == step.group)
+        moved = [TensorType(dtype(t.dtype), t.shape) for t in (source, target)]
+        time = op_time(self.machine, step.op, moved[:1], {"group": group}, moved[1:], sizes)
+        return replace(time, nodes=step.nodes)
 
     def _copy(self, program: Program, step: Copy, sizes: Sizes) -> KernelTime:
         """A copy at the rate of its slower end, launched like a kernel of one vector core (inferred: not measured)."""

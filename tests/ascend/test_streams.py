@@ -1,4 +1,4 @@
-"""Events between the streams of a program: there where one needs another, enough of them, and memory used until then."""
+"""Events between the streams of a program: where one needs another, enough of them; and until when memory is used."""
 
 from __future__ import annotations
 
@@ -31,9 +31,17 @@ def test_events_stand_where_streams_meet() -> None:
     steps = with_events(STEPS, touches)
     assert [s for s in steps if not isinstance(s, Record | Wait)] == list(STEPS)
     waits = [(steps[steps.index(w) + 1], w.stream) for w in steps if isinstance(w, Wait)]
-    assert waits == [(STEPS[1], "copy"), (STEPS[3], "comm"), (STEPS[4], "copy"), (STEPS[5], "host"), (STEPS[8], "compute")]
+    assert waits == [
+        (STEPS[1], "copy"),
+        (STEPS[3], "comm"),
+        (STEPS[4], "copy"),
+        (STEPS[5], "host"),
+        (STEPS[8], "compute"),
+    ]
     for w in [s for s in steps if isinstance(s, Wait)]:
-        assert steps.index(Record(w.event, next(s.stream for s in steps if isinstance(s, Record) and s.event == w.event)))
+        assert steps.index(
+            Record(w.event, next(s.stream for s in steps if isinstance(s, Record) and s.event == w.event))
+        )
     assert unordered(steps, touches) == []
 
 

@@ -178,9 +178,14 @@ MOEC_CPU_FN aclError aclrtMemcpyAsync(void* dst, size_t destMax, const void* src
 {
     if (!dst || !src || count > destMax) return ACL_ERROR_INVALID_PARAM;
     if (!moec_cpu::known_stream(stream)) return ACL_ERROR_INVALID_RESOURCE_HANDLE;
-    moec_cpu::stream_of(stream).tasks.push_back(
-        {[=] { moec_cpu::copy_now(dst, destMax, src, count, kind, site, "aclrtMemcpyAsync"); },
-         {reinterpret_cast<uint64_t>(dst), reinterpret_cast<uint64_t>(src)}, site, "aclrtMemcpyAsync"});
+    const uint64_t to = reinterpret_cast<uint64_t>(dst), from = reinterpret_cast<uint64_t>(src);
+    moec_cpu::Task t;
+    t.run = [=] { moec_cpu::copy_now(dst, destMax, src, count, kind, site, "aclrtMemcpyAsync"); };
+    t.pointers = {to, from};
+    t.site = site;
+    t.what = "aclrtMemcpyAsync";
+    t.touched = {{from, count, false}, {to, count, true}};
+    moec_cpu::enqueue(moec_cpu::stream_of(stream), std::move(t));
     return ACL_SUCCESS;
 }
 MOEC_CPU_FN aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream,
@@ -188,8 +193,12 @@ MOEC_CPU_FN aclError aclrtMemsetAsync(void* devPtr, size_t maxCount, int32_t val
 {
     if (!devPtr || count > maxCount) return ACL_ERROR_INVALID_PARAM;
     if (!moec_cpu::known_stream(stream)) return ACL_ERROR_INVALID_RESOURCE_HANDLE;
-    moec_cpu::stream_of(stream).tasks.push_back(
-        {[=] { moec_cpu::fill_now(devPtr, maxCount, value, count, site, "aclrtMemsetAsync"); },
-         {reinterpret_cast<uint64_t>(devPtr)}, site, "aclrtMemsetAsync"});
+    moec_cpu::Task t;
+    t.run = [=] { moec_cpu::fill_now(devPtr, maxCount, value, count, site, "aclrtMemsetAsync"); };
+    t.pointers = {reinterpret_cast<uint64_t>(devPtr)};
+    t.site = site;
+    t.what = "aclrtMemsetAsync";
+    t.touched = {{reinterpret_cast<uint64_t>(devPtr), count, true}};
+    moec_cpu::enqueue(moec_cpu::stream_of(stream), std::move(t));
     return ACL_SUCCESS;
 }

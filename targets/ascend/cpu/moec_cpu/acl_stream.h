@@ -19,6 +19,7 @@ MOEC_CPU_FN aclError aclrtCreateStream(aclrtStream* stream)
     if (!stream) return ACL_ERROR_INVALID_PARAM;
     if (moec_cpu::g_host.device < 0) return ACL_ERROR_RT_CONTEXT_NULL;
     moec_cpu::g_streams.push_back(std::make_unique<moec_cpu::Stream>());
+    moec_cpu::g_streams.back()->number = static_cast<uint32_t>(moec_cpu::g_streams.size());
     *stream = moec_cpu::g_streams.back().get();
     return ACL_SUCCESS;
 }
@@ -59,36 +60,51 @@ MOEC_CPU_FN aclError aclrtDestroyEvent(aclrtEvent event)
     delete static_cast<moec_cpu::HostEvent*>(event);
     return ACL_SUCCESS;
 }
-MOEC_CPU_FN aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
+MOEC_CPU_FN aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream, MoecSite site = MoecSite::here())
 {
     if (!event || !moec_cpu::known_stream(stream)) return ACL_ERROR_INVALID_PARAM;
-    auto* e = static_cast<moec_cpu::HostEvent*>(event);
-    e->stream = &moec_cpu::stream_of(stream);
-    e->recorded = true;
-    e->after = e->stream->tasks.size();
+    moec_cpu::Stream& s = moec_cpu::stream_of(stream);
+    auto recorded = std::make_shared<moec_cpu::Recorded>();
+    recorded->stream = &s;
+    recorded->after = s.submitted + 1;
+    static_cast<moec_cpu::HostEvent*>(event)->last = recorded;
+    moec_cpu::Task t;
+    t.run = [recorded] { recorded->clock = recorded->stream->clock; };
+    t.site = site;
+    t.what = "aclrtRecordEvent";
+    moec_cpu::enqueue(s, std::move(t));
     return ACL_SUCCESS;
 }
 MOEC_CPU_FN aclError aclrtSynchronizeEvent(aclrtEvent event)
 {
     if (!event) return ACL_ERROR_INVALID_PARAM;
-    auto* e = static_cast<moec_cpu::HostEvent*>(event);
-    if (e->stream) moec_cpu::run_stream(*e->stream);
+    auto recorded = static_cast<moec_cpu::HostEvent*>(event)->last;
+    if (!recorded) return ACL_SUCCESS;
+    moec_cpu::run_until(*recorded->stream, recorded->after);
+    moec_cpu::join(moec_cpu::g_host_clock, recorded->clock);
     return ACL_SUCCESS;
 }
-MOEC_CPU_FN aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
+MOEC_CPU_FN aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event, MoecSite site = MoecSite::here())
 {
     if (!event || !moec_cpu::known_stream(stream)) return ACL_ERROR_INVALID_PARAM;
-    auto* e = static_cast<moec_cpu::HostEvent*>(event);
-    moec_cpu::Stream* other = e->stream;
-    if (!other || other == &moec_cpu::stream_of(stream)) return ACL_SUCCESS;
-    moec_cpu::stream_of(stream).tasks.push_back({[other] { moec_cpu::run_stream(*other); }, {}, {"?", 0}, "aclrtStreamWaitEvent"});
+    auto recorded = static_cast<moec_cpu::HostEvent*>(event)->last;
+    moec_cpu::Stream* s = &moec_cpu::stream_of(stream);
+    if (!recorded || recorded->stream == s) return ACL_SUCCESS;
+    moec_cpu::Task t;
+    t.run = [recorded, s] { moec_cpu::join(s->clock, recorded->clock); };
+    t.site = site;
+    t.what = "aclrtStreamWaitEvent";
+    t.on = recorded->stream;
+    t.until = recorded->after;
+    moec_cpu::enqueue(*s, std::move(t));
     return ACL_SUCCESS;
 }
 MOEC_CPU_FN aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus* status)
 {
     if (!event || !status) return ACL_ERROR_INVALID_PARAM;
-    auto* e = static_cast<moec_cpu::HostEvent*>(event);
-    *status = e->stream && !e->stream->tasks.empty() ? ACL_EVENT_RECORDED_STATUS_NOT_READY : ACL_EVENT_RECORDED_STATUS_COMPLETE;
+    auto recorded = static_cast<moec_cpu::HostEvent*>(event)->last;
+    bool over = !recorded || recorded->stream->over >= recorded->after;
+    *status = over ? ACL_EVENT_RECORDED_STATUS_COMPLETE : ACL_EVENT_RECORDED_STATUS_NOT_READY;
     return ACL_SUCCESS;
 }
 MOEC_CPU_FN aclError aclrtEventElapsedTime(float* ms, aclrtEvent startEvent, aclrtEvent endEvent)

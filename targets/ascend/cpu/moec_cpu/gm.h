@@ -19,6 +19,7 @@ struct Allocation {
     bool host = false;  // allocated by aclrtMallocHost: not reachable from kernels
     Site site{"?", 0};
     Shadow shadow;                    // of the running launch
+    Shadow streams;                   // what tasks of streams did, by stream and number (stream.h)
     std::vector<uint64_t> written;    // one bit a byte, over all launches
     uint32_t launch = 0;              // the launch that `shadow` belongs to
 
@@ -95,6 +96,7 @@ MOEC_CPU_FN bool gm_free(void* p, bool host)
     Allocation& a = *it->second;
     a.freed = true;
     a.shadow.clear();
+    a.streams.clear();
     a.written.clear();
     a.written.shrink_to_fit();
     mmap(p, a.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);

@@ -161,7 +161,7 @@ inline aclnnStatus submit(void* workspace, uint64_t size, aclOpExecutor* executo
     t.what = executor->name;
     t.run = std::move(executor->run);
     delete executor;
-    stream_of(stream).tasks.push_back(std::move(t));
+    enqueue(stream_of(stream), std::move(t));
     return ACL_SUCCESS;
 }
 

@@ -107,6 +107,13 @@ public:
         if (at < b) gap(at, b);
     }
 
+    /// Calls fn(begin, interval) on everything known.
+    template <typename Fn>
+    void visit_all(Fn fn)
+    {
+        for (auto& [begin, interval] : map_) fn(begin, interval);
+    }
+
     /// Replaces [a, b) by one interval.
     MOEC_CPU_FN void replace(uint64_t a, uint64_t b, const Access& by, bool written)
     {

@@ -2,3 +2,4 @@
 #define MOEC_CPU_RUNTIME
 #include "kernel_operator.h"
 #include "acl/acl.h"
+#include "hccl/hccl.h"
