@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from moec.autodiff import PLAIN, Options, differentiate
+from moec.autodiff import PLAIN, Options, differentiate, saved_values
 from moec.eval import run
 from moec.ir.graph import Graph, Module
 from moec.ir.symbol import Expr, evaluate, sym
@@ -146,3 +146,14 @@ def _difference(
 ) -> float:
     above, below = (loss({**given, name: x + s * step * direction}) for s in (1, -1))
     return (above - below) / (2 * step)
+
+
+def rng_arrays(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Normal numbers, always the same, for each name."""
+    rng = np.random.default_rng(7)
+    return {n: rng.standard_normal(s) for n, s in shapes.items()}
+
+
+def saves(module: Module) -> list[str]:
+    """What a joint graph saves, as name: type."""
+    return [f"{s.name}: {s.type}" for s in saved_values(module)]
