@@ -22,10 +22,12 @@ class BalanceLosses(Pass):
     loss beside the layer's own.
 
     ``kind`` says over which tokens the share f of each expert is counted, in E * sum of f P times ``coefficient``:
-    ``micro_batch`` those at hand (arXiv 2101.03961; 2412.19437, eq. 17), ``ep_group`` those of the expert-parallel
-    group (arXiv 2505.04519), ``dp_group`` those of the data-parallel group (arXiv 2501.11873); the counts are summed
-    over the group, P stays the rank's own. ``cv_squared`` is the squared coefficient of variation of P instead (arXiv
-    1701.06538). P is the mean score over all experts, whatever is chosen; the gradient goes through P alone. A group is
+    ``micro_batch`` those at hand (arXiv 2101.03961, eq. 4; 2412.19437, eq. 17), ``ep_group`` those of the
+    expert-parallel group (the EP group loss of Pangu Ultra MoE, arXiv 2505.04519), ``dp_group`` those of the
+    data-parallel group (the global batch of arXiv 2501.11873); the counts are summed over the group, P stays the rank's
+    own. ``cv_squared`` is the squared coefficient of variation of P instead (arXiv 1701.06538, eq. 7). P is the mean
+    score over all experts, whatever is chosen; the gradient goes through P alone. ``balance_loss`` (`moec ops`) says
+    where these differ from the papers. A group is
     the module's own of the name ``group`` (ep, dp), or ``size`` ranks that stand ``stride`` apart. Blocks are expanded
     first.
     """

@@ -29,10 +29,14 @@ class BalanceLoss:
 
     P_i is the mean over the T tokens of the score of expert i, softmax or sigmoid of the logits, divided by the token's
     sum of scores; f_i = counts_i / sum of counts is the share of token-slots that expert i was given, 1/E when
-    balanced. "load" is the loss of Switch Transformers (arXiv 2101.03961, eq. 4) and, with sigmoid, of DeepSeek-V3
-    (arXiv 2412.19437, eq. 17-20) over the tokens at hand. ``counts`` may be summed over a group of ranks: f is then
-    the group's while P stays the rank's own (arXiv 2501.11873). "cv_squared" is the squared coefficient of variation
-    of P (arXiv 1701.06538, eq. 7) and takes no counts. The loss of no tokens is 0. f is a choice of indices: the
+    balanced. "load" is the loss of Switch Transformers (arXiv 2101.03961, eq. 4-6), written for one choice a token there
+    and for top_k of them in Megatron-LM (``switch_load_balancing_loss_func``); GShard's (arXiv 2006.16668) is 1/E^2 of
+    it. With sigmoid it is that of DeepSeek-V3 (arXiv 2412.19437, eq. 17-20), which takes each sequence by itself and
+    counts the choices that the scores alone would make, where here the tokens at hand and the choices made (with the
+    router's bias) count. ``counts`` may be summed over a group of ranks: f is then the group's while P stays the rank's
+    own (arXiv 2501.11873). "cv_squared" is the squared coefficient of variation of P (variance over the experts by
+    their mean's square; arXiv 1701.06538, eq. 6-7) and takes no counts; that paper takes the sum of the gates that are
+    left after the choice for P. The loss of no tokens is 0. f is a choice of indices: the
     gradient goes through P alone.
     """
 

@@ -286,3 +286,19 @@ def test_the_option_belongs_to_training(tmp_path: Path) -> None:
     done = moec("compile", EXAMPLES / "tiny_moe.moe", "-o", tmp_path / "out", *given)
     assert done.returncode == 1 and "none of micro_batch, ep_group, dp_group, cv_squared" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_the_load_form_is_that_of_other_frameworks() -> None:
+    """As Megatron-LM sums it (scores summed, not averaged, with both factors in front) for top_k choices a token, and
+    E^2 times GShard's mean over the experts of c/S m.
+    """
+    rng = np.random.default_rng(1)
+    tokens, experts, top_k = 11, 6, 2
+    logits = rng.standard_normal((tokens, experts))
+    counts = np.bincount(np.argsort(-logits, axis=1)[:, :top_k].ravel(), minlength=experts)
+    scores = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    got = OPS["balance_loss"].ref(logits, counts, **form("load", "softmax"))
+    summed = np.sum(scores.sum(0) * counts) * (experts * 0.3 / (tokens * tokens * top_k))
+    np.testing.assert_allclose(got, summed, rtol=1e-12)
+    gshard = np.mean(counts / (top_k * tokens) * scores.mean(0))
+    np.testing.assert_allclose(got, 0.3 * experts**2 * gshard, rtol=1e-12)
