@@ -29,7 +29,7 @@ class BalanceLoss:
 
     P_i is the mean over the T tokens of the score of expert i, softmax or sigmoid of the logits, divided by the token's
     sum of scores; f_i = counts_i / sum of counts is the share of token-slots that expert i was given, 1/E when
-    balanced. "load" is the loss of Switch Transformers (arXiv 2101.03961, eq. 4-6), written for one choice a token there
+    balanced. "load" is the loss of Switch Transformers (arXiv 2101.03961, eq. 4-6), there for one choice a token
     and for top_k of them in Megatron-LM (``switch_load_balancing_loss_func``); GShard's (arXiv 2006.16668) is 1/E^2 of
     it. With sigmoid it is that of DeepSeek-V3 (arXiv 2412.19437, eq. 17-20), which takes each sequence by itself and
     counts the choices that the scores alone would make, where here the tokens at hand and the choices made (with the
