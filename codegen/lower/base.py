@@ -38,6 +38,7 @@ FAMILIES = (
     "attention_grad",
     "balance",
     "collectives",
+    "counted",
     "cube",
     "cube_grad",
     "cumsum",
@@ -117,6 +118,7 @@ class Lowering:
         self._names: set[str] = set()
         self._kernel_names: set[str] = set()
         self._tables: dict[str, str] = {}
+        self.forms: dict[tuple[str, Value], str] = {}  # buffers that hold a value in another dtype, by what it is for
         self.steps: list[Step] = []
         self.groups: dict[str, Group] = {}
 

@@ -106,6 +106,10 @@ def test_the_librarys_calls_compute_what_the_ops_mean(name: str, tmp_path: Path)
     program = load_target("ascend910b1").lower(module, {}, "aclnn")
     assert parse_program(print_program(program)) == program
     assert {c.function for c in calls_of(program)} >= {f"aclnn{op}" for op in FUNCTIONS}
+    lists = [
+        a for c in calls_of(program) if c.function == "aclnnCast" for n, a in c.arguments if "group_list" in str(a)
+    ]
+    assert len(lists) == 1  # one list of counts for all grouped products
     project = built(program, tmp_path)
     for tokens in (1, 5, 17):
         given = inputs_of(module, tokens)

@@ -57,6 +57,7 @@ class Offer:
         self.node = node
         self.steps: list[LibraryCall | Memset | Callable[[Lowering], None]] = []
         self._names: dict[str, Callable[[Lowering], str]] = {}
+        self._forms: dict[str, Value] = {}
 
     # -- tensors
 
@@ -87,6 +88,11 @@ class Offer:
         self._names[name] = lambda cx: cx.scratch(name, dtype, shape)
         return View(name, dtype, tuple(shape))
 
+    def form(self, name: str, of: Value, dtype: str) -> View:
+        """``of`` in another dtype, which a call of this offer writes; made once a program however many want it."""
+        self._forms[name] = of
+        return self.scratch(name, dtype, of.type.dims)
+
     def table(self, name: str, data: TensorData) -> View:
         """A constant that the call reads; one buffer a program."""
         self._names[name] = lambda cx: cx.table(name, data)
@@ -116,9 +122,13 @@ class Offer:
 
     def take(self, cx: Lowering) -> None:
         """Put the steps into the program."""
-        found = {name: find(cx) for name, find in self._names.items()}
+        there = {n: cx.forms[n, of] for n, of in self._forms.items() if (n, of) in cx.forms}
+        found = {name: there[name] if name in there else find(cx) for name, find in self._names.items()}
+        cx.forms.update({(n, of): found[n] for n, of in self._forms.items()})
         for step in self.steps:
             if isinstance(step, LibraryCall):
+                if {v.tensor for n, v in step.views() if n in step.results} <= there.keys():
+                    continue
                 cx.steps.append(replace(step, arguments=tuple((n, _named(a, found)) for n, a in step.arguments)))
             elif isinstance(step, Memset):
                 cx.memset(found[step.tensor])

@@ -48,7 +48,7 @@ def _group_list(o: Offer, counts: int) -> View:
     value = o.node.operand(counts)
     if value.type.dtype.name == "i64":
         return o.operand(counts)
-    wide = o.scratch("group_list", "i64", value.type.dims)
+    wide = o.form("group_list", value, "i64")
     o.call("aclnnCast", results=("out",), self=o.operand(counts), dtype=data_type("ACL_INT64"), out=wide)
     return wide
 
@@ -105,7 +105,7 @@ def grouped_matmul(o: Offer) -> None:
         given = node.operand(3).type.dtype.name
         bias = o.operand(3)
         if given != wanted:
-            bias = o.scratch("wide_bias", wanted, node.operand(3).type.dims)
+            bias = o.form("wide_bias", node.operand(3), wanted)
             enumerator = data_type("ACL_FLOAT16" if wanted == "f16" else "ACL_FLOAT")
             o.call("aclnnCast", results=("out",), self=o.operand(3), dtype=enumerator, out=bias)
     groups = _group_list(o, 2)
