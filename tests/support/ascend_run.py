@@ -181,6 +181,7 @@ CALLS = {
     "Barrier": "PipeBarrier",
     "CrossCoreSet": "CrossCoreSetFlag",
     "CrossCoreWait": "CrossCoreWaitFlag",
+    "SyncAll": "SyncAll",
 }
 """Names that the CPU model counts synchronisation under."""
 

@@ -53,8 +53,9 @@ void store_global(Instr& in, const GlobalRef& ref, uint64_t at, const uint8_t* f
     }
 }
 
-MOEC_CPU_FN void set_atomic(AtomicDtype type, int op, Site site)
+MOEC_CPU_FN void set_atomic(AtomicDtype type, int op, const char* name, Site site)
 {
+    stat_slot(S, name).count += 1;
     Core& c = core(site);
     c.atomic_type = type;
     c.atomic_op = op;
@@ -73,36 +74,36 @@ template <typename T>
 void SetAtomicAdd(Site site = Site::here())
 {
     static_assert(kAtomicType<T>, "SetAtomicAdd: float, half, bfloat16_t, int32_t, int16_t or int8_t");
-    moec_cpu::set_atomic(moec_cpu::atomic_type<T>(), 0, site);
+    moec_cpu::set_atomic(moec_cpu::atomic_type<T>(), 0, "SetAtomicAdd", site);
 }
 template <typename T>
 void SetAtomicMax(Site site = Site::here())
 {
     static_assert(kAtomicType<T>, "SetAtomicMax: float, half, bfloat16_t, int32_t, int16_t or int8_t");
-    moec_cpu::set_atomic(moec_cpu::atomic_type<T>(), 1, site);
+    moec_cpu::set_atomic(moec_cpu::atomic_type<T>(), 1, "SetAtomicMax", site);
 }
 template <typename T>
 void SetAtomicMin(Site site = Site::here())
 {
     static_assert(kAtomicType<T>, "SetAtomicMin: float, half, bfloat16_t, int32_t, int16_t or int8_t");
-    moec_cpu::set_atomic(moec_cpu::atomic_type<T>(), 2, site);
+    moec_cpu::set_atomic(moec_cpu::atomic_type<T>(), 2, "SetAtomicMin", site);
 }
 template <typename T>
 void SetAtomicType(Site site = Site::here())
 {
     static_assert(kAtomicType<T>, "SetAtomicType: float, half, bfloat16_t, int32_t, int16_t or int8_t");
-    moec_cpu::set_atomic(moec_cpu::atomic_type<T>(), moec_cpu::core(site).atomic_op, site);
+    moec_cpu::set_atomic(moec_cpu::atomic_type<T>(), moec_cpu::core(site).atomic_op, "SetAtomicType", site);
 }
 MOEC_CPU_FN void SetAtomicNone(Site site = Site::here())
 {
-    moec_cpu::set_atomic(AtomicDtype::ATOMIC_NONE, 0, site);
+    moec_cpu::set_atomic(AtomicDtype::ATOMIC_NONE, 0, "SetAtomicNone", site);
 }
 MOEC_CPU_FN void DisableDmaAtomic(Site site = Site::here()) { SetAtomicNone(site); }
 
 template <AtomicDtype type, AtomicOp op>
 void SetStoreAtomicConfig(Site site = Site::here())
 {
-    moec_cpu::set_atomic(type, static_cast<int>(op), site);
+    moec_cpu::set_atomic(type, static_cast<int>(op), "SetStoreAtomicConfig", site);
 }
 MOEC_CPU_FN void GetStoreAtomicConfig(uint16_t& atomicType, uint16_t& atomicOp, Site site = Site::here())
 {

@@ -231,6 +231,7 @@ public:
     template <CacheRwMode rwMode = CacheRwMode::RW>
     void SetL2CacheHint(CacheMode)
     {
+        moec_cpu::stat_slot(moec_cpu::S, "SetL2CacheHint").count += 1;
     }
 
     const moec_cpu::GlobalRef& ref() const { return ref_; }
