@@ -23,11 +23,25 @@ EVENT_IDS = 6
 """Events 6 and 7 of a pipe pair are reserved (CANN asc-devkit docs, NPU arch 2201)."""
 
 
-@lru_cache(maxsize=512)
 def synchronise(kernel: Kernel) -> Kernel:
-    """``kernel`` (written without synchronisation) with the flags and barriers its witnesses show to be needed."""
+    """``kernel`` (written without synchronisation) with the flags and barriers its witnesses show to be needed.
+
+    Refusal where a pipe pair has too few event ids.
+    """
+    try:
+        done = _synchronised(replace(kernel, name="", source=()))
+    except Refusal as refusal:
+        at = Where(node=", ".join(kernel.source))
+        raise Refusal([replace(p, what=f"kernel {kernel.name} {p.what}", where=at) for p in refusal.problems]) from None
+    except AssertionError as wrong:
+        raise AssertionError(f"kernel {kernel.name}: {wrong}") from None
+    return replace(done, name=kernel.name, source=kernel.source)
+
+
+@lru_cache(maxsize=2048)
+def _synchronised(kernel: Kernel) -> Kernel:
     if not kernel.witnesses:
-        raise ValueError(f"kernel {kernel.name} has no witness to check its synchronisation with")
+        raise AssertionError("no witness to check the synchronisation with")
     runs = _Runs.of(kernel)
     needed = _minimal(kernel, runs, candidates(kernel))
     joined = _within_ids(needed)
@@ -39,7 +53,7 @@ def synchronise(kernel: Kernel) -> Kernel:
     done, _ = insert(kernel, needed, _allocate(kernel, runs, needed))
     wrong = runs.faults(done)
     if wrong:
-        raise AssertionError(f"kernel {kernel.name}: {wrong[0]}")
+        raise AssertionError(str(wrong[0]))
     return done
 
 
@@ -74,7 +88,7 @@ def _minimal(kernel: Kernel, runs: _Runs, syncs: Sequence[Sync]) -> list[Sync]:
     for program in programs:
         wrong = violations(program)
         if wrong:
-            raise AssertionError(f"kernel {kernel.name}: candidates do not suffice: {wrong[0]}")
+            raise AssertionError(f"candidates do not suffice: {wrong[0]}")
     dropped: set[int] = set()
     for i in sorted(range(len(syncs)), key=lambda i: _order(syncs[i], i)):
         without: dict[int, list[Step]] = {}
@@ -192,9 +206,8 @@ def _share(kernel: Kernel, runs: _Runs, syncs: Sequence[Sync], bases: Sequence[i
             return base
     raise Refusal(
         Problem(
-            f"kernel {kernel.name} needs more than {EVENT_IDS} events between {mine.src} and {mine.dst}",
-            Where(node=", ".join(kernel.source)),
-            "use fewer independent buffers or split the kernel",
+            f"needs more than {EVENT_IDS} events between {mine.src} and {mine.dst}",
+            todo="use fewer independent buffers or split the kernel",
         )
     )
 

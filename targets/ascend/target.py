@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from moec.codegen.capacities import Capacities
-from moec.codegen.kernel_ir import ITEMSIZE
+from moec.codegen.kernel_ir import ITEMSIZE, Kernel
 from moec.codegen.library import LibraryCall
 from moec.codegen.lower import lower_module
 from moec.codegen.program import Copy, Launch, Memset, Program, launch_args
@@ -49,6 +49,7 @@ class AscendTarget:
         self.machine = machine
         self.name = machine.name
         self.title = machine.title
+        self._timed: dict[Any, KernelTime] = {}
         self._programs: dict[Any, Program | None] = {}
 
     def capacity(self, space: str) -> int:
@@ -91,7 +92,9 @@ class AscendTarget:
     def _alone(
         self, op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], sizes: Sizes
     ) -> Program | None:
-        """The program of one op, made once; None where it has no kernel."""
+        """The program of one op, made once; None where it has no kernel, or calls a function, which it has not here."""
+        if "fn" in attrs:
+            return None
         key = op, tuple(operands), repr(sorted(attrs.items())), tuple(sorted(sizes.items()))
         if key not in self._programs:
             try:
@@ -144,7 +147,6 @@ class AscendTarget:
 
     def schedule(self, program: Program, sizes: Sizes, scenario: Scenario | None = None) -> Schedule:
         """Time every step at ``sizes``; expert counts are balanced unless ``scenario`` gives them."""
-        known: dict[Any, KernelTime] = {}
         times: list[KernelTime] = []
         for step in program.steps:
             if isinstance(step, Memset):
@@ -163,12 +165,18 @@ class AscendTarget:
                 continue
             kernel = program.kernel(step.kernel)
             args = _args(step, program, sizes)
-            key = (step.kernel, tuple(args.items()))
-            if key not in known:
-                known[key] = kernel_time(simulate(kernel, self.machine, args, scenario, spans=SPANS))
-            times.append(replace(known[key], nodes=step.nodes))
+            times.append(replace(self._kernel(kernel, args, scenario), kernel=kernel.name, nodes=step.nodes))
         banded = tuple(t if t.model == OP_MODEL_VERSION else _banded(t) for t in times)
         return Schedule(self.name, dict(sizes), banded, MODEL_VERSION)
+
+    def _kernel(self, kernel: Kernel, args: dict[str, int], scenario: Scenario | None) -> KernelTime:
+        """The time of ``kernel`` at ``args``. Without a scenario it is kept: after a pass the schedule asks again."""
+        if scenario is not None:
+            return kernel_time(simulate(kernel, self.machine, args, scenario, spans=SPANS))
+        key = replace(kernel, name="", source=()), tuple(args.items())
+        if key not in self._timed:
+            self._timed[key] = kernel_time(simulate(kernel, self.machine, args, spans=SPANS))
+        return self._timed[key]
 
     def _memset(self, program: Program, step: Memset, sizes: Sizes) -> KernelTime:
         """A fill at the rate of HBM, launched like a kernel of one vector core (inferred: not measured)."""
