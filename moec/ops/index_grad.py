@@ -22,8 +22,13 @@ def _empty(t: Tape, x: Value, like: Value) -> Value:
 
 
 def gather(t: Tape, node: Node, *dys: Value | None) -> Gradients:
-    """Rows of dy added up where they were taken from."""
+    """Rows of dy added up where they were taken from; where each was taken once, and the inverse of the order is there,
+    they are gathered back.
+    """
     x, indices, axis, dy = node.operand(0), node.operand(1), node.attrs["axis"], _dy(dys)
+    back_again = _inverse(indices) if axis == 0 and indices.type.dims == x.type.dims[:1] else None
+    if back_again is not None:
+        return [t.narrow(t.gather(dy, back_again, axis=0), 0), None]
     rank, taken = x.type.rank, indices.type.rank
     front = (*range(axis, axis + taken), *range(axis), *range(axis + taken, rank - 1 + taken))
     rows = dy if axis == 0 else t.transpose(dy, perm=front)
@@ -32,6 +37,26 @@ def gather(t: Tape, node: Node, *dys: Value | None) -> Gradients:
     tuples = t.reshape(indices, shape=(*indices.type.dims, 1))
     total = t.scatter_nd(t.zeros(rows.type.with_shape(shape)), tuples, rows, reduction="add")
     return [t.narrow(total if axis == 0 else t.transpose(total, perm=back), 0), None]
+
+
+def _inverse(order: Value) -> Value | None:
+    """The inverse of an order of all rows where forward has both: scatter_elements(0..n-1, argsort, 0..n-1)."""
+    made = order.producer
+    if made is None or order.type.rank != 1:
+        return None
+    if made.op == "argsort":
+        return next((u.result for u in order.uses if u.op == "scatter_elements" and _inverts(u, order)), None)
+    sort = made.operand(1).producer if made.op == "scatter_elements" else None
+    if sort is not None and sort.op == "argsort" and _inverts(made, sort.result):
+        return sort.result
+    return None
+
+
+def _inverts(scatter: Node, order: Value) -> bool:
+    """Whether a scatter writes 0..n-1 where ``order``, all of 0..n-1, says."""
+    into, at, numbers = (scatter.operand(i) for i in range(3))
+    plain = numbers.producer is not None and numbers.producer.op == "iota" and scatter.attrs["reduction"] == "none"
+    return plain and at is order and into.type.dims == at.type.dims == numbers.type.dims
 
 
 def gather_elements(t: Tape, node: Node, *dys: Value | None) -> Gradients:

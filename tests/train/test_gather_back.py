@@ -1,0 +1,54 @@
+"""Rows that were taken in an order are gathered back in backward where forward has the inverse of the order."""
+
+from __future__ import annotations
+
+import pytest
+
+from moec.autodiff import backward_nodes
+from moec.ir.text import parse_module
+from tests.support.train import check_gradients, joint, rng_arrays
+
+SOURCE = """
+func main(%x: f32[T, 3], %e: i64[{sorted}]) -> (y: f32[T, 3]) {{
+  %s = sin(%x) : f32[T, 3]
+  %o = argsort(%e) {{axis = 0, descending = false}} : i64[{sorted}]
+  %n = iota() {{size = {sorted}, dtype = !i64}} : i64[{sorted}]
+  %i = scatter_elements(%n, {at}, %n) {{axis = 0, reduction = "none"}} : i64[{sorted}]
+  %g = gather(%s, %{taken}) {{axis = 0}} : f32[{sorted}, 3]
+  %t = tanh(%g) : f32[{sorted}, 3]
+  %b = gather(%t, %{back}) {{axis = 0}} : f32[{sorted}, 3]
+  {last}
+}}
+"""
+
+
+def source(taken: str = "o", back: str = "i", at: str = "%o", rows: str = "T") -> str:
+    last = "return %b" if rows == "T" else "%r = concat(%b, %s) {axis = 0} : f32[T + 2, 3]\n  return %r"
+    text = SOURCE.format(sorted=rows, at=at, taken=taken, back=back, last=last)
+    return text if rows == "T" else text.replace("(y: f32[T, 3])", "(y: f32[T + 2, 3])")
+
+
+def ops_of(text: str) -> list[str]:
+    made = joint(parse_module(text))
+    behind = backward_nodes(made.main)
+    return [n.op for n in made.main if n in behind]
+
+
+@pytest.mark.parametrize(("taken", "back"), [("o", "i"), ("i", "o")])
+def test_an_order_and_its_inverse_are_each_others_way_back(taken: str, back: str) -> None:
+    text = source(taken, back)
+    ops = ops_of(text)
+    assert ops.count("gather") == 2 and "scatter_nd" not in ops
+    arrays = rng_arrays(x=(5, 3)) | {"e": rng_arrays(e=(5,))["e"].argsort()}
+    check_gradients(parse_module(text), arrays, {}, ["x"])
+
+
+def test_rows_that_are_only_some_of_a_table_are_added_up() -> None:
+    ops = ops_of(source(rows="2"))
+    assert ops.count("scatter_nd") == 1, "of T rows two are taken; those two are put in another order then"
+
+
+def test_what_is_scattered_elsewhere_is_no_inverse() -> None:
+    """Written where the keys say, which need not be each place once."""
+    ops = ops_of(source("o", "o", at="%e"))
+    assert ops.count("scatter_nd") == 2 and "gather" not in ops
