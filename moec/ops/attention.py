@@ -47,6 +47,7 @@ def attention_scores(
     mask: Array | None,
     q_rope: Array | None,
     k_rope: Array | None,
+    cu_seqlens: Array | None = None,
     *,
     scale: float,
     causal: bool,
@@ -63,6 +64,9 @@ def attention_scores(
     if softcap is not None:
         scores = np.tanh(scores / q.dtype.type(softcap)) * q.dtype.type(softcap)
     may = allowed(q.shape[2], k.shape[2], causal, offset, window)
+    if cu_seqlens is not None:
+        sequence = np.searchsorted(cu_seqlens, np.arange(k.shape[2]), side="right")
+        may &= sequence[:, None] == sequence[None, :]
     masked = scores
     if mask is not None and mask.dtype == np.bool_:
         may = may & mask
@@ -79,11 +83,12 @@ def attend(
     sinks: Array | None,
     q_rope: Array | None,
     k_rope: Array | None,
+    cu_seqlens: Array | None = None,
     **attrs: Any,
 ) -> tuple[Array, Array, Array]:
     """Outputs [B, N, S, V] and, for each row, the largest score and the sum of e^(score - largest) [B, N, S]: -inf
     and 0 for a row with nothing to attend."""
-    scores = attention_scores(q, k, mask, q_rope, k_rope, **attrs)[1]
+    scores = attention_scores(q, k, mask, q_rope, k_rope, cu_seqlens, **attrs)[1]
     if sinks is not None:
         column = np.broadcast_to(sinks[None, :, None, None], (*scores.shape[:3], 1)).astype(scores.dtype)
         scores = np.concatenate([scores, column], -1)
@@ -100,8 +105,8 @@ def attend(
 def check_attention(types: Types, attrs: dict[str, Any], mask_at: int, rope_at: int) -> None:
     """ValueError where heads, mask, rotary parts or attributes do not fit; q and k stand first."""
     q, k = (t.dims for t in known(types)[:2])
-    given: list[Any] = [*types, *[None] * (rope_at + 2 - len(types))]
-    mask, q_rope, k_rope = given[mask_at], given[rope_at], given[rope_at + 1]
+    given: list[Any] = [*types, *[None] * (rope_at + 3 - len(types))]
+    mask, q_rope, k_rope, ends = given[mask_at], *given[rope_at : rope_at + 3]
     if isinstance(q[1], int) and isinstance(k[1], int) and (k[1] == 0 or q[1] % k[1]):
         raise ValueError(f"{q[1]} query heads do not share {k[1]} key heads evenly")
     if attrs["empty_rows"] not in EMPTY_ROWS:
@@ -114,10 +119,15 @@ def check_attention(types: Types, attrs: dict[str, Any], mask_at: int, rope_at: 
         wanted = [(k[0], heads, k[2], q_rope.dims[3]) for heads in (k[1], 1)]
         if k_rope.dims not in wanted:
             raise ValueError(f"k_rope is {k_rope}, expected [{', '.join(map(str, wanted[0]))}], or one head for all")
+    if ends is not None and not ends.dtype.is_int:
+        raise ValueError(f"cu_seqlens of {ends.dtype} are no positions")
+    if ends is not None and (q[2] != k[2] or attrs["offset"] != 0):
+        raise ValueError(f"packed sequences of {q[2]} queries from key {attrs['offset']} on and {k[2]} keys differ")
 
 
 _OPERANDS = (
-    "q: [B, N, S, D], k: [B, M, T, D], v: [B, M, T, V], mask?: any, sinks?: [N], q_rope?: [B, N, S, R], k_rope?: any"
+    "q: [B, N, S, D], k: [B, M, T, D], v: [B, M, T, V], mask?: any, sinks?: [N], q_rope?: [B, N, S, R], k_rope?: any, "
+    "cu_seqlens?: [C]"
 )
 
 
@@ -129,7 +139,9 @@ class Attention:
     query i standing at key position i + offset. ``softcap`` c makes scores c tanh(scores / c) before masking.
     ``sinks`` gives each head one more score that takes part in the softmax and is then dropped (GPT-OSS). A row with no
     key to attend is 0 or NaN as ``empty_rows`` says. ``q_rope`` and ``k_rope`` are the rotary part where it is kept
-    apart (DeepSeek-V2, arXiv 2405.04434); k_rope has k's heads, or one that all share. Scores, softmax and sums in f32.
+    apart (DeepSeek-V2, arXiv 2405.04434); k_rope has k's heads, or one that all share. Positions may be
+    sequences packed one after the other, the same for queries and keys: ``cu_seqlens`` (integers) has where each starts
+    and, last, S; a query attends keys of its own sequence only. Scores, softmax and sums in f32.
     """
 
     dtype = "q"
@@ -150,9 +162,10 @@ class Attention:
         sinks: Array | None = None,
         q_rope: Array | None = None,
         k_rope: Array | None = None,
+        cu_seqlens: Array | None = None,
         **attrs: Any,
     ) -> Array:
-        return attend(q, k, v, mask, sinks, q_rope, k_rope, **attrs)[0]
+        return attend(q, k, v, mask, sinks, q_rope, k_rope, cu_seqlens, **attrs)[0]
 
     training_form = "attention_stats"
     masks = ("mask",)
@@ -191,9 +204,10 @@ class AttentionStats:
         sinks: Array | None = None,
         q_rope: Array | None = None,
         k_rope: Array | None = None,
+        cu_seqlens: Array | None = None,
         **attrs: Any,
     ) -> tuple[Array, Array, Array]:
-        return attend(q, k, v, mask, sinks, q_rope, k_rope, **attrs)
+        return attend(q, k, v, mask, sinks, q_rope, k_rope, cu_seqlens, **attrs)
 
     @staticmethod
     def grad(t: Tape, node: Node, *dys: Value | None) -> Gradients:
@@ -205,5 +219,5 @@ class AttentionStats:
         dmask = None
         if t.wanted(3):
             dmask = t.attention_mask_grad(*node.operands[:3], *saved, dy, rest[0], *rest[2:], **node.attrs)
-        found = [dq, dk, dv, dmask, dsinks, dq_rope, dk_rope][: len(node.operands)]
+        found = [dq, dk, dv, dmask, dsinks, dq_rope, dk_rope, None][: len(node.operands)]
         return [t.narrow(g, i) if g is not None and t.wanted(i) else None for i, g in enumerate(found)]

@@ -20,8 +20,8 @@ _SAVED = (
 
 
 @op(
-    f"attention_grad({_SAVED}, dy: [B, N, S, V], mask?: any, sinks?: [N], q_rope?: [B, N, S, R], k_rope?: any, *, "
-    f"{ATTENTION}) -> (dq: any, dk: any, dv: any, dsinks: any, dq_rope: any, dk_rope: any)"
+    f"attention_grad({_SAVED}, dy: [B, N, S, V], mask?: any, sinks?: [N], q_rope?: [B, N, S, R], k_rope?: any, "
+    f"cu_seqlens?: [C], *, {ATTENTION}) -> (dq: any, dk: any, dv: any, dsinks: any, dq_rope: any, dk_rope: any)"
 )
 class AttentionGrad:
     """Gradients of ``attention`` by its operands; y and the softmax's maximum and sum are ``attention_stats``'s.
@@ -78,10 +78,12 @@ class AttentionGrad:
         sinks: Array | None = None,
         q_rope: Array | None = None,
         k_rope: Array | None = None,
+        cu_seqlens: Array | None = None,
         **attrs: Any,
     ) -> tuple[Array, ...]:
         heads, scale = q.shape[1], q.dtype.type(attrs["scale"])
-        capped, p, delta, ds = _by_scores(q, k, v, y, softmax_max, softmax_sum, dy, mask, q_rope, k_rope, attrs)
+        given = (q, k, v, y, softmax_max, softmax_sum, dy, mask, q_rope, k_rope, cu_seqlens)
+        capped, p, delta, ds = _by_scores(*given, attrs)
         if attrs["softcap"] is not None:
             ds = ds * (1 - np.square(capped / q.dtype.type(attrs["softcap"])))
         ds = ds * scale
@@ -99,8 +101,8 @@ class AttentionGrad:
 
 
 @op(
-    f"attention_mask_grad({_SAVED}, dy: [B, N, S, V], mask: any, q_rope?: [B, N, S, R], k_rope?: any, *, {ATTENTION}) "
-    "-> any"
+    f"attention_mask_grad({_SAVED}, dy: [B, N, S, V], mask: any, q_rope?: [B, N, S, R], k_rope?: any, "
+    f"cu_seqlens?: [C], *, {ATTENTION}) -> any"
 )
 class AttentionMaskGrad:
     """The gradient of ``attention`` by a mask that is added to its scores, in the mask's shape and dtype.
@@ -133,9 +135,10 @@ class AttentionMaskGrad:
         mask: Array,
         q_rope: Array | None = None,
         k_rope: Array | None = None,
+        cu_seqlens: Array | None = None,
         **attrs: Any,
     ) -> Array:
-        ds = _by_scores(q, k, v, y, softmax_max, softmax_sum, dy, mask, q_rope, k_rope, attrs)[3]
+        ds = _by_scores(q, k, v, y, softmax_max, softmax_sum, dy, mask, q_rope, k_rope, cu_seqlens, attrs)[3]
         lead = ds.ndim - mask.ndim
         axes = tuple(i for i in range(ds.ndim) if i < lead or mask.shape[i - lead] != ds.shape[i])
         return np.asarray(np.sum(ds, axis=axes, keepdims=True)).reshape(mask.shape)
@@ -152,10 +155,11 @@ def _by_scores(
     mask: Array | None,
     q_rope: Array | None,
     k_rope: Array | None,
+    cu_seqlens: Array | None,
     attrs: dict[str, Any],
 ) -> tuple[Array, Array, Array, Array]:
     """Scores before masking, the softmax, the sum of dy * y, and the gradient by the masked scores."""
-    capped, scores = attention_scores(q, k, mask, q_rope, k_rope, **attrs)
+    capped, scores = attention_scores(q, k, mask, q_rope, k_rope, cu_seqlens, **attrs)
     top, total = (x[..., None].astype(q.dtype) for x in (softmax_max, softmax_sum))
     if attrs["empty_rows"] == "zero":
         empty = np.isneginf(top)

@@ -33,6 +33,7 @@ def attention_operands(
     sinks: bool = False,
     rope: int = 0,
     rope_heads: int = 1,
+    packed: tuple[int, ...] = (),
 ) -> list[Array | None]:
     """Random operands of attention."""
     made: list[Array | None] = [
@@ -48,6 +49,8 @@ def attention_operands(
         made[3] = np.where(rng.random((rows, keys)) < 0.3, -np.inf, rng.standard_normal((rows, keys)))
     if rope:
         made += [rng.standard_normal((2, heads, rows, rope)), rng.standard_normal((2, rope_heads, keys, rope))]
+    if packed:
+        made += [*[None] * (7 - len(made)), np.array(packed, np.int32)]
     return made
 
 
@@ -66,6 +69,8 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sinks, causal and window": ({"causal": True, "window": 2, "offset": -1}, {"sinks": True, "rows": 5}),
     "grouped heads": ({}, {"heads": 6, "own": 2}),
     "one key head": ({"causal": True}, {"heads": 3, "own": 1}),
+    "packed sequences": ({"causal": True}, {"rows": 6, "keys": 6, "packed": (0, 2, 2, 5, 6)}),
+    "packed sequences, both ways": ({}, {"rows": 5, "keys": 5, "packed": (0, 3, 5), "mask": "add", "rope": 2}),
     "values narrower than keys": ({"scale": 6**-0.5}, {"width": 6, "value": 4}),
     "values wider than keys": ({}, {"width": 2, "value": 5}),
     "a rotary key for all heads": ({"causal": True, "scale": 5**-0.5}, {"heads": 4, "own": 4, "rope": 2}),

@@ -142,6 +142,31 @@ def test_statistics_are_the_largest_score_and_the_sum_beside_it(form: str) -> No
         np.testing.assert_allclose(total[b, n, i], np.sum(np.exp(np.array(scores) - max(scores))), rtol=1e-12)
 
 
+def test_packed_sequences_are_sequences_by_themselves() -> None:
+    """Three of 2, 0 and 4 positions, two batches, grouped heads, a window."""
+    q, k, v, *_ = attention_operands(np.random.default_rng(5), heads=4, own=2, rows=6, keys=6)
+    attrs = {**PLAIN, "causal": True, "window": 3}
+    whole = OPS["attention"].ref(q, k, v, cu_seqlens=np.array([0, 2, 2, 6]), **attrs)
+    for at in (slice(0, 2), slice(2, 6)):
+        own = OPS["attention"].ref(q[:, :, at], k[:, :, at], v[:, :, at], **attrs)
+        np.testing.assert_allclose(whole[:, :, at], own, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "keys", "attrs", "reason"),
+    [
+        (np.float32, 3, {}, "no positions"),
+        (np.int32, 4, {}, "keys differ"),
+        (np.int32, 3, {"offset": 1}, "keys differ"),
+    ],
+)
+def test_packed_sequences_that_do_not_fit_are_refused(dtype: type, keys: int, attrs: Any, reason: str) -> None:
+    given = attention_operands(np.random.default_rng(0), keys=keys, packed=(0, 3))
+    given[7] = np.array([0, 3], dtype)
+    with pytest.raises(ValueError, match=reason):
+        gradient_module("attention_stats", given, {**PLAIN, **attrs})
+
+
 def test_apart_or_concatenated_rotary_parts_are_one_attention() -> None:
     rng = np.random.default_rng(5)
     q, k, v, *_, q_rope, k_rope = attention_operands(rng, heads=4, own=4, width=4, rope=2)

@@ -51,6 +51,15 @@ def _within_reach(b: Builder, rows: Dim, keys: Dim, a: dict[str, Any]) -> Value 
     return found
 
 
+def _of_one_sequence(b: Builder, starts: Value, keys: Dim) -> Value:
+    """Which keys stand in the sequence of each query, bool [S, T]: as many sequences have started by either."""
+    begun = b.le(b.reshape(cast_to(b, starts, I64), shape=(1, starts.type.dims[0])),
+                 b.reshape(b.iota(size=keys, dtype=I64), shape=(keys, 1)))  # fmt: skip
+    number = b.reduce_sum(b.cast(begun, to=I64), axes=(1,), keepdims=True)
+    found: Value = b.eq(number, b.reshape(number, shape=(1, keys)))
+    return found
+
+
 def attention_scores(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, Value, bool]:
     """Scores [B, N, S, T] before and after masking, and whether a row may have nothing to attend."""
     q = widened(b, x["q"])
@@ -64,6 +73,9 @@ def attention_scores(b: Builder, x: Inputs, a: dict[str, Any]) -> tuple[Value, V
         cap = number(b, a["softcap"], scores)
         scores = b.mul(b.tanh(b.div(scores, cap)), cap)
     masked, may, mask = scores, _within_reach(b, rows, keys, a), x.get("mask")
+    if "cu_seqlens" in x:
+        own = _of_one_sequence(b, x["cu_seqlens"], keys)
+        may = own if may is None else b.node("and", may, own).result
     if mask is not None and mask.type.dtype is BOOL:
         may = mask if may is None else b.node("and", may, mask).result
     elif mask is not None:

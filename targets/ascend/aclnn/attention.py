@@ -23,7 +23,7 @@ WIDEST, MOST_HEADS = 768, 256
 def _extras(node: Node, mask_at: int) -> None:
     """NotOffered where an optional operand or attribute is there that the calls of 8.1.RC1 do not take."""
     there = [i for i, v in enumerate(node.operands[mask_at:]) if v is not None]
-    names = ("a mask", "sinks", "a rotary part of its own", "a rotary part of its own")
+    names = ("a mask", "sinks", "a rotary part of its own", "a rotary part of its own", "packed sequences")
     if there:
         why = {
             0: "a mask added to scores is scaled with them, one of truth values means the opposite",

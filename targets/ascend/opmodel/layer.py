@@ -116,14 +116,15 @@ def _grouped_dw(operands: Operands, results: Sequence[Tensor]) -> Work:
     return Work("grouped_matmul", dy.bytes + x.bytes, results[0].bytes, gemms=(gemm,), operands=3)
 
 
-_WITH_ROPE = {"attention_grad": 11, "attention_mask_grad": 10}
-"""How many operands an attention op has where the rotary parts, the last two, are given; others have 7."""
+_Q_ROPE = {"attention_grad": 9, "attention_mask_grad": 8}
+"""Where the rotary part of queries stands among the operands of an attention op; of others it is operand 5."""
 
 
 def _attention(op: str, operands: Operands, results: Sequence[Tensor], attrs: Mapping[str, Any]) -> Work:
     q, k, v = operands[0], operands[1], operands[2]
     assert q is not None and k is not None and v is not None
-    rope = operands[-2] if len(operands) >= _WITH_ROPE.get(op, 7) else None
+    at = _Q_ROPE.get(op, 5)
+    rope = operands[at] if len(operands) > at else None
     b, n, s, d = q.shape
     t = k.shape[2]
     d += rope.last if rope is not None else 0
