@@ -58,6 +58,8 @@ def described(node: Node, mask_at: int, rope_at: int, stats: bool = False) -> tu
     batch, heads, queries, width = q.type.dims
     _, kv_heads, keys, values = v.type.dims
     attrs = node.attrs
+    if optional(node, rope_at + 2) is not None:
+        raise refuse(node, "of packed sequences", "give a mask of which keys each query attends")
     if attrs["scale"] <= 0:
         raise refuse(node, f"with scale {attrs['scale']}", "use a positive scale")
     dims = dict(zip(NAMES, (batch, queries, keys, attrs["offset"]), strict=True))
