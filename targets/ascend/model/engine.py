@@ -22,6 +22,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add, sub
 from typing import Any
 
 from moec.codegen.kernel_ir import PIPES
@@ -272,12 +273,19 @@ class Engine:
         """All counters in one list: busy per pipe, stalls per pool, then the instruction counters."""
         return [*self.busy, *self.stalls, *self.counters]
 
+    def since(self, before: Sequence[int]) -> list[int]:
+        """What was added to ``totals`` since they were ``before``."""
+        return list(map(sub, self.totals(), before))
+
     def add(self, totals: Sequence[int], times: int) -> None:
         """Adds ``times`` times a difference of ``totals``."""
-        n, p = len(self.busy), len(self.busy) + len(self.stalls)
-        self.busy = [a + times * b for a, b in zip(self.busy, totals[:n], strict=True)]
-        self.stalls = [a + times * b for a, b in zip(self.stalls, totals[n:p], strict=True)]
-        self.counters = [a + times * b for a, b in zip(self.counters, totals[p:], strict=True)]
+        if times != 1:
+            totals = [times * b for b in totals]
+        n = len(self.busy)
+        self.busy = list(map(add, self.busy, totals))
+        self.stalls = list(map(add, self.stalls, totals[n : n + len(POOLS)]))
+        if self.counters:
+            self.counters = list(map(add, self.counters, totals[n + len(POOLS) :]))
 
 
 def _name(pipe: int) -> str:

@@ -7,12 +7,13 @@ one time, and get them one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import zip_longest
 
-from moec.targets.ascend.model.order import Copies, Copy
+import numpy as np
+
+from moec.targets.ascend.model.order import Copies
 
 SAMPLED = 25_000
 """Copies that are followed through the L2, about."""
@@ -33,40 +34,48 @@ def locality(copies: Copies, capacity: int) -> Locality:
 
 
 def _together(copies: Copies) -> dict[str, Fraction]:
+    place, block = copies.start
+    shared, cores = np.unique(place * max(1, len(copies.blocks)) + block, return_counts=True)
     readers: dict[str, list[int]] = {}  # copies, sum of cores that share each
-    for turn in zip_longest(*copies.start):
-        counts: dict[Copy, int] = {}
-        for copy in turn:
-            if copy is not None:
-                counts[copy] = counts.get(copy, 0) + 1
-        for copy, count in counts.items():
-            block = copies.describe(copy)
-            if not block.writes:
-                tally = readers.setdefault(block.tensor, [0, 0])
-                tally[0] += count
-                tally[1] += count * count
+    for one, count in zip((shared % max(1, len(copies.blocks))).tolist(), cores.tolist(), strict=True):
+        if not copies.blocks[one].writes:
+            tally = readers.setdefault(copies.blocks[one].tensor, [0, 0])
+            tally[0] += count
+            tally[1] += count * count
     return {tensor: Fraction(shared, count) for tensor, (count, shared) in readers.items()}
 
 
 def _lost(copies: Copies, capacity: int) -> dict[str, Fraction]:
+    blocks = copies.blocks
+    sizes = [b.bytes for b in blocks]
+    missed = _missed(copies.sample.tolist(), sizes, capacity)
     touched: dict[str, list[int]] = {}  # bytes read, read for the first time, missed
-    cache: dict[Copy, int] = {}
-    seen: set[Copy] = set()
-    free = capacity
-    for copy in copies.sample:
-        block = copies.describe(copy)
-        kept = cache.pop(copy, None)
-        if not block.writes:
+    for block, times, first, misses in zip(blocks, *missed, strict=True):
+        if times and not block.writes:
             total = touched.setdefault(block.tensor, [0, 0, 0])
-            total[0] += block.bytes
-            total[1] += block.bytes if copy not in seen else 0
-            total[2] += block.bytes if kept is None else 0
-        seen.add(copy)
-        cache[copy] = block.bytes
-        if kept is None:
-            free -= block.bytes
-            while free < 0 and cache:
-                free += cache.pop(next(iter(cache)))
+            total[0] += block.bytes * times
+            total[1] += block.bytes * first
+            total[2] += block.bytes * misses
     return {
         t: Fraction(missed - first, total - first) for t, (total, first, missed) in touched.items() if total > first
     }
+
+
+def _missed(order: Sequence[int], sizes: Sequence[int], capacity: int) -> tuple[list[int], list[int], list[int]]:
+    """How often each block is touched, whether it is at all, and how often the L2 does not have it."""
+    times, misses = [0] * len(sizes), [0] * len(sizes)
+    cache: dict[int, int] = {}
+    free = capacity
+    for one in order:
+        times[one] += 1
+        size = cache.pop(one, -1)
+        if size < 0:
+            misses[one] += 1
+            size = sizes[one]
+            free -= size
+            cache[one] = size
+            while free < 0:
+                free += cache.pop(next(iter(cache)))
+        else:
+            cache[one] = size
+    return times, [min(1, n) for n in times], misses

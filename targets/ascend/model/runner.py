@@ -138,7 +138,7 @@ class Runner:
 
     def outcome(self, unit: Unit, start: int, before: list[int]) -> Outcome:
         """What ``unit`` did since clock ``start`` and totals ``before``."""
-        totals = [b - a for a, b in zip(before, self.engine.totals(), strict=True)]
+        totals = self.engine.since(before)
         return Outcome(self.engine.now - start, self.state(), totals, tuple(self.values[slot] for slot in unit.out))
 
     def apply(self, unit: Unit, outcome: Outcome) -> None:
@@ -225,8 +225,8 @@ class Runner:
                 first, then, totals = seen[where]
                 times = (len(trips) - i) // (i - first)
                 if times:
-                    difference = [b - a for a, b in zip(totals, self.engine.totals(), strict=True)]
-                    self._apply(Outcome(self.engine.now - then, state, difference, ()), times)
+                    passed = self.engine.now - then
+                    self._apply(Outcome(passed, state, self.engine.since(totals), ()), times)
                     i += times * (i - first)
                 seen = {}
                 if i == len(trips):

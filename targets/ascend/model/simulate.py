@@ -15,6 +15,8 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from moec.codegen.instructions import Resolved
 from moec.codegen.kernel_ir import ITEMSIZE, CrossCoreSet, GmRef, Instr, Kernel, SyncAll, statements
 from moec.codegen.scalar import Env, evaluate
@@ -102,8 +104,9 @@ class CostTable:
                 busy = max(busy, math.ceil(cost.requests * turn))
             if self.pools is not None and not node.writes:
                 rest = math.ceil((1 - self.pools.cold.get(tensor, Fraction(0))) * max(busy, pool[1]))
+        counted = tuple(c for c in counts if c[1]) if self.pools is None else ()
         return Timed(
-            node.pipe, busy, cost.latency, pool, tuple(c for c in counts if c[1]), node.spec.name, cost.cold,
+            node.pipe, busy, cost.latency, pool, counted, node.spec.name, cost.cold,
             cost.piece, late, rest,
         )  # fmt: skip
 
@@ -111,9 +114,16 @@ class CostTable:
 class Tally(Engine):
     """Counts without time: every state is the same."""
 
+    def __init__(self, depths: Sequence[int], counters: int):
+        super().__init__(depths, counters)
+        self.applied = np.zeros(counters, np.int64)
+
     def issue(self, instr: Timed, cycles: int) -> None:
         for counter, amount in instr.counts:
             self.counters[counter] += amount
+
+    def scalar(self, cycles: int) -> None:
+        pass
 
     def wait_flag(self, src: int, dst: int, event: int) -> None:
         pass
@@ -121,11 +131,23 @@ class Tally(Engine):
     def set_flag(self, src: int, dst: int, event: int) -> None:
         pass
 
+    def barrier(self, pipe: int) -> None:
+        pass
+
     def canonical(self) -> tuple[Any, ...]:
         return ()
 
     def restore(self, state: tuple[Any, ...]) -> None:
         pass
+
+    def totals(self) -> Any:
+        return self.applied + np.array(self.counters, np.int64)
+
+    def since(self, before: Any) -> Any:
+        return self.totals() - before
+
+    def add(self, totals: Any, times: int) -> None:
+        self.applied += totals if times == 1 else times * totals
 
 
 class Enough(Exception):
@@ -135,8 +157,8 @@ class Enough(Exception):
 class Recorder(Engine):
     """Keeps the first ``limit`` intervals."""
 
-    def __init__(self, depths: list[int], counters: int, handover: int, limit: int):
-        super().__init__(depths, counters, handover)
+    def __init__(self, depths: list[int], handover: int, limit: int):
+        super().__init__(depths, 0, handover)
         self.record = []
         self.limit = limit
 
@@ -195,28 +217,31 @@ def simulate(
     everyone = range(len(seats))
     tallies: list[Engine] = [Tally(depths, size) for _ in seats]
     run(None, Locality(), tallies.__getitem__, remember, everyone)
-    traffic = _traffic(kernel, args, tables, counters, tallies, passing)
+    counts = [[int(n) for n in t.totals()] for t in tallies]
+    traffic = _traffic(kernel, args, tables, counters, counts, passing)
     near = Locality()
     if any(sum(t.asked) > t.size for (_, writes), t in traffic.items() if not writes):  # something is read again
         copies = {n.spec.name for p in programs.values() for n in p.instructions if n.tensor and n.path}
-        count = sum(t.counters[counters.index["count", name]] for t in tallies for name in sorted(copies))
-        near = _locality(kernel, machine, args, seats, blocks, read, count)
+        count = sum(c[counters.index["count", name]] for c in counts for name in sorted(copies))
+        near = _locality(kernel, machine, args, seats, blocks, tables, count)
     traffic = {(n, w): t if w else replace(t, lost=near.lost.get(n, Fraction(0))) for (n, w), t in traffic.items()}
     pools = share_out(machine, traffic)
-    engines: list[Engine] = [Engine(depths, size, handover) for _ in seats]
-    alike = _alike(kernel, seats, tallies) if remember else list(everyone)
+    engines: list[Engine] = [Engine(depths, 0, handover) for _ in seats]
+    alike = _alike(kernel, seats, counts) if remember else list(everyone)
     run(pools, near, engines.__getitem__, remember, [i for i in everyone if alike[i] == i])
     engines = [engines[i] for i in alike]
     intervals: tuple[Interval, ...] = ()
     if spans:
         ends = [e.end() for e in engines]
         shown = ends.index(max(ends))
-        recorder = Recorder(depths, size, handover, spans)
+        recorder = Recorder(depths, handover, spans)
         group = [i for i in everyone if seats[i].group == seats[shown].group] if _groups_alone(kernel) else everyone
+        if not any(p.main.syncs for p in programs.values()):
+            group = [shown]
         with contextlib.suppress(Enough):
-            run(pools, near, lambda i: recorder if i == shown else Engine(depths, size, handover), False, group)
+            run(pools, near, lambda i: recorder if i == shown else Engine(depths, 0, handover), False, group)
         intervals = tuple(Interval(QUEUED[p], a, b, label) for p, a, b, label in recorder.record or ())
-    return _result(kernel, machine, list(programs.values()), counters, pools, tallies, engines, seats, intervals)
+    return _result(kernel, machine, list(programs.values()), counters, pools, counts, engines, seats, intervals)
 
 
 def _passing(kernel: Kernel) -> frozenset[str]:
@@ -233,7 +258,7 @@ def _groups_alone(kernel: Kernel) -> bool:
     )
 
 
-def _alike(kernel: Kernel, seats: Sequence[Seat], tallies: Sequence[Engine]) -> list[int]:
+def _alike(kernel: Kernel, seats: Sequence[Seat], counts: Sequence[Sequence[int]]) -> list[int]:
     """For each core the one whose time stands for it: groups that wait for no other and have the same counts of
     everything are taken to take equally long, and the first of them is simulated."""
     if not _groups_alone(kernel):
@@ -244,7 +269,7 @@ def _alike(kernel: Kernel, seats: Sequence[Seat], tallies: Sequence[Engine]) -> 
     first: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     out = list(range(len(seats)))
     for members in groups.values():
-        chosen = first.setdefault(tuple(tuple(tallies[i].counters) for i in members), members)
+        chosen = first.setdefault(tuple(tuple(counts[i]) for i in members), members)
         for i, j in zip(members, chosen, strict=True):
             out[i] = j
     return out
@@ -252,19 +277,19 @@ def _alike(kernel: Kernel, seats: Sequence[Seat], tallies: Sequence[Engine]) -> 
 
 def _locality(
     kernel: Kernel, machine: Machine, args: Mapping[str, int], seats: Sequence[Seat], blocks: int,
-    read: Callable[[str, int], int | float], count: int,
+    tables: Mapping[str, Sequence[int]], count: int,
 ) -> Locality:  # fmt: skip
     """What the L2 makes of the kernel's order of ``count`` instructions; where all data fit nothing is lost."""
     capacity = int(machine["memory.l2_bytes"])
     fits = sum(prod(shape_of(p, args)) * ITEMSIZE[p.dtype] for p in kernel.params) <= capacity
     if fits and len(seats) == 1:
         return Locality()
-    return locality(copies_of(kernel, args, seats, blocks, read, 0 if fits else max(1, count // SAMPLED)), capacity)
+    return locality(copies_of(kernel, args, seats, blocks, tables, 0 if fits else max(1, count // SAMPLED)), capacity)
 
 
 def _traffic(
-    kernel: Kernel, args: Mapping[str, int], tables: Mapping[str, Any], counters: Counters, tallies: list[Engine],
-    passing: frozenset[str],
+    kernel: Kernel, args: Mapping[str, int], tables: Mapping[str, Any], counters: Counters,
+    counts: Sequence[Sequence[int]], passing: frozenset[str],
 ) -> dict[Key, Traffic]:  # fmt: skip
     """Traffic by parameter and direction. Of weights stacked over experts only those of experts with rows count."""
     live: dict[int, int] = {}
@@ -281,7 +306,7 @@ def _traffic(
             key = (p.name, written)
             asked, moved = counters.index["asked", key], counters.index["moved", key]
             traffic = Traffic(
-                tuple(t.counters[asked] for t in tallies), tuple(t.counters[moved] for t in tallies), size,
+                tuple(c[asked] for c in counts), tuple(c[moved] for c in counts), size,
                 cached=written or p.name not in passing,
             )  # fmt: skip
             if sum(traffic.asked):
@@ -291,12 +316,12 @@ def _traffic(
 
 def _result(
     kernel: Kernel, machine: Machine, programs: Sequence[Program], counters: Counters, pools: Pools,
-    tallies: list[Engine], engines: list[Engine], seats: Sequence[Seat], intervals: tuple[Interval, ...],
+    counts: Sequence[Sequence[int]], engines: list[Engine], seats: Sequence[Seat], intervals: tuple[Interval, ...],
 ) -> KernelResult:  # fmt: skip
     index = counters.index
 
     def total(kind: str, key: Any) -> int:
-        return sum(t.counters[index[kind, key]] for t in tallies)
+        return sum(c[index[kind, key]] for c in counts)
 
     cube = {key: total("flops", key) for kind, key in index if kind == "flops"}
     lanes = total("lanes", "")

@@ -15,14 +15,7 @@ from typing import Any
 
 from moec.codegen.kernel_ir import GmRef, Ref
 from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Number, Scalar, Var, binary, choose
-
-
-@dataclass(frozen=True, slots=True)
-class Load(Expr):
-    """One element of device memory (``tensor``, offset in elements) or an on-chip buffer, as the scenario has it."""
-
-    tensor: str
-    offset: Scalar
+from moec.targets.ascend.model.source import NUMBERS, Load, operands_of, source
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +61,13 @@ def variables(s: Scalar) -> frozenset[str]:
     """Variables that ``s`` reads."""
     if isinstance(s, Var):
         return frozenset((s.name,))
-    return frozenset().union(*(variables(p) for p in _parts(s))) if isinstance(s, Expr) else frozenset()
+    return frozenset().union(*(variables(p) for p in operands_of(s))) if isinstance(s, Expr) else frozenset()
 
 
 @lru_cache(maxsize=65536)
 def size(s: Scalar) -> int:
     """Nodes of the tree."""
-    return 1 + sum(size(p) for p in _parts(s)) if isinstance(s, Expr) else 1
-
-
-def _parts(s: Scalar) -> tuple[Scalar, ...]:
-    if isinstance(s, Bin):
-        return (s.a, s.b)
-    if isinstance(s, Choose):
-        return (s.cond, s.a, s.b)
-    if isinstance(s, Load):
-        return (s.offset,)
-    return ()
+    return 1 + sum(size(p) for p in operands_of(s)) if isinstance(s, Expr) else 1
 
 
 def _terms(s: Scalar, coefficient: int, out: dict[Scalar, int]) -> None:
@@ -118,6 +101,22 @@ def constant_term(s: Scalar) -> int:
     out: dict[Scalar, int] = {}
     _terms(s, 1, out)
     return out.get(1, 0)
+
+
+def without(s: Scalar, name: str) -> Scalar | None:
+    """``s`` less the variable ``name``, where it is that variable and something added that does not depend on it."""
+    out: dict[Scalar, int] = {}
+    _terms(s, 1, out)
+    rest: Scalar = 0
+    for atom, coefficient in out.items():
+        if isinstance(atom, Var) and atom.name == name:
+            if coefficient != 1:
+                return None
+        elif name in variables(atom):
+            return None
+        else:
+            rest = binary("+", rest, binary("*", atom, coefficient))
+    return rest if name in variables(s) else None
 
 
 def exact(s: Scalar) -> Iterator[Root]:
@@ -164,7 +163,7 @@ def decompose(root: Root, volatile: frozenset[str]) -> Iterator[Root]:
         if inner is not None:
             yield from decompose(inner, volatile)
     else:
-        for part in _parts(root.expr):
+        for part in operands_of(root.expr):
             if isinstance(part, Expr):
                 yield from decompose(Root(part), volatile)
 
@@ -172,13 +171,6 @@ def decompose(root: Root, volatile: frozenset[str]) -> Iterator[Root]:
 def unique(roots: Iterable[Root]) -> tuple[Root, ...]:
     """The roots, each once, in order of first sight."""
     return tuple(dict.fromkeys(roots))
-
-
-def divide(op: str, a: Number, b: Number) -> Number:
-    """A quotient by a run-time number. A key may hold one that its statements would not have come to: 0 by zero."""
-    if not b:
-        return 0
-    return a % b if op == "%" else a // b if op == "//" else -(-a // b) if op == "cdiv" else a / b
 
 
 Values = list[Number]
@@ -193,34 +185,20 @@ class Slots:
     read: Callable[[str, int], Number]
     """What the scenario has at (tensor, element)."""
 
-    def code(self, s: Scalar) -> str:
-        """``s`` as Python source over the list ``v``."""
-        if isinstance(s, Var):
-            return f"v[{self.index[s.name]}]"
-        if isinstance(s, Choose):
-            return f"({self.code(s.a)} if {self.code(s.cond)} else {self.code(s.b)})"
-        if isinstance(s, Load):
-            return f"read({s.tensor!r}, {self.code(s.offset)})"
-        if isinstance(s, Bin):
-            a, b = self.code(s.a), self.code(s.b)
-            if s.op in ("//", "/", "%", "cdiv") and isinstance(s.b, Expr):
-                return f"divide({s.op!r}, {a}, {b})"
-            if s.op in ("min", "max"):
-                return f"{s.op}({a}, {b})"
-            if s.op == "cdiv":
-                return f"(-(-{a} // {b}))"
-            if s.op in ("+", "-", "*", "//", "/", "%"):
-                return f"({a} {s.op} {b})"
-            return f"int(bool({a} {s.op} {b}))"
-        return repr(s)
-
     def compile(self, *parts: Scalar) -> Callable[[Values], tuple[Any, ...]]:
         """A function from the values to the tuple of ``parts``. The source is made from trees, never from user text."""
-        body = "".join(f"{self.code(p)}, " for p in parts)
-        function: Callable[[Values], tuple[Any, ...]] = eval(
-            f"lambda v: ({body})", {"read": self.read, "divide": divide}
-        )
+        lines, results = source(parts, self._leaf, NUMBERS)
+        body = "".join(f" {line}\n" for line in lines) + f" return ({''.join(f'{r}, ' for r in results)})\n"
+        scope: dict[str, Any] = {"read": self.read}
+        exec(f"def function(v):\n{body}", scope)
+        function: Callable[[Values], tuple[Any, ...]] = scope["function"]
         return function
+
+    def _leaf(self, s: Expr, offset: str) -> str:
+        if isinstance(s, Var):
+            return f"v[{self.index[s.name]}]"
+        assert isinstance(s, Load)
+        return f"read({s.tensor!r}, {offset})"
 
     def key(self, roots: Iterable[Root]) -> Callable[[Values], tuple[Any, ...]]:
         """A function from the values to the values of ``roots``."""
