@@ -25,7 +25,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the input a rewrite was done or not: the ``sources`` of the nodes, first the one that names the place."""
+    """Where in the input a rewrite was done or not: the ``sources`` of the nodes, the telling one first."""
 
     sources: tuple[Source, ...]
     file: str = ""
@@ -103,7 +103,7 @@ def explain(
     with stage(f"reading {path.name}"):
         loaded = read(path)
     tune = complete_sizes(loaded.module, {**loaded.tune, **sizes})
-    places = _Places(loaded.module, path.name)
+    places = _Places(loaded.module, path)
     steps = PassManager(passes).steps(loaded.module, Context(target, tune))
     entries: dict[tuple[str, str], Entry] = {}
     for each in passes:
@@ -140,8 +140,9 @@ def _settle(entries: Iterable[Entry], rule: str, fired: Place) -> None:
 class _Places:
     """Places of one module as it was read."""
 
-    def __init__(self, module: Module, file: str):
-        self.file = file
+    def __init__(self, module: Module, path: Path):
+        sources = (s for n in module.nodes() for s in n.origin.sources)
+        self.file = next((s.file for s in sources if Path(s.file).name == path.name), path.name)
         self.calls: dict[str, tuple[int, ...]] = {}
         for node in module.nodes():
             if node.op == "call" and node.origin.sources:

@@ -79,9 +79,7 @@ def explain(
     if not entries:
         typer.echo("no rewrite fired or nearly did" if rule is None else f"{rule} neither fired nor nearly did here")
         return
-    print_table(
-        ("pass", "rule", "fired", "near misses"), [(e.spec, e.rule, e.fired, e.near_misses) for e in entries]
-    )
+    print_table(("pass", "rule", "fired", "near misses"), [(e.spec, e.rule, e.fired, e.near_misses) for e in entries])
     for e in entries:
         if rule is not None or e.spec.partition("{")[0] not in TIDYING:
             _places(e, full=rule is not None)
@@ -107,6 +105,8 @@ def _chosen(
 def _places(entry: Entry, full: bool) -> None:
     limit = None if full else SHOWN
     hidden = 0
+    if not entry.missed and not any(map(str, entry.applied)):
+        return
     typer.echo(f"\n{entry.rule} ({entry.spec})")
     for place, count in list(entry.applied.items())[:limit]:
         typer.echo(f"  fired at {place}" + (f" (x{count})" if count > 1 else ""))
