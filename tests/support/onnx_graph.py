@@ -120,8 +120,8 @@ class RawGraph:
         return f"{node} {self.ops[node]} {name}"
 
     def along_last(self, node: int) -> bool:
-        """Whether a Concat, Split or Slice works along the last axis; a tensor whose rank the file does not say is taken
-        for one of heads [B, N, S, D].
+        """Whether a Concat, Split or Slice works along the last axis; a tensor whose rank the file does not say is
+        taken for one of heads [B, N, S, D].
         """
         if self.ops[node] == "Slice":
             axes = self.integers(self.inputs[node][3]) if len(self.inputs[node]) > 3 else [0]
