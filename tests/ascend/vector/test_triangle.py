@@ -14,6 +14,8 @@ LINES = [
     ("trilu(%m) {upper = false, k = 0}", "bool[T, T]"),
     ("histogram(%i) {bins = 7}", "i32[7]"),
     ("histogram(%j) {bins = 130}", "i32[130]"),
+    ("histogram(%i) {bins = T}", "i32[T]"),
+    ("histogram(%j) {bins = 40000}", "i32[40000]"),
 ]
 TEXT = module("%x: f32[2, T, 9], %m: bool[T, T], %i: i32[T, 3], %j: i64[T]", LINES)
 
