@@ -97,6 +97,7 @@ def compile(
     check fails; then nothing is written.
     """
     from moec.hosttime import time_of, time_of_schedule
+    from moec.passes.plan_memory_drops import choose_drops
 
     if lower not in LOWERINGS:
         raise Usage(f"--lower {lower}", todo=f"one of {', '.join(LOWERINGS)}")
@@ -123,7 +124,13 @@ def compile(
         context = Context(machine, sizes)
         with stage("timing host and device as written"):
             as_written = time_of(module, context) if train is None else None
+        drops = None
+        if passes is None and memory:
+            with stage("planning with and without dropping"):
+                chosen, drops = choose_drops(module, chosen, context)
         made = _passes(run, chosen, context, path if check else None, check, print_after, print, stage)
+        if drops is not None and made.memory is not None:
+            made.memory = drops.told(made.memory)
         program, schedule, reasons = _lower(machine, module, sizes, lower, folder, stage)
         with stage("timing host and device"):
             timed = time_of(module, context) or (time_of_schedule(schedule, machine) if schedule is not None else None)
@@ -190,6 +197,15 @@ def paired_times(file: Path, set: Mapping[str, int], target: str, ranks_per_node
     from moec.pairedtime import paired_times
 
     return paired_times(file, set, load_target(target), ranks_per_node)
+
+
+def memory_plan(
+    file: Path, set: Mapping[str, int], target: str, memory: str, stage: Stage = lambda name: nullcontext()
+) -> dict[str, Any]:
+    """What a plan makes of a layer's training, without kernels; see ``moec.memoryplan.planned``."""
+    from moec.memoryplan import planned
+
+    return planned(file, set, load_target(target), memory, stage)
 
 
 def _require_passes(names: Sequence[str], chosen: Sequence[Pass]) -> None:

@@ -16,6 +16,7 @@ from moec.ops.registry import opdef
 from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.node_price import TargetPrices
 from moec.passes.plan_memory_entry import entry, sweep
+from moec.passes.price import shares
 from moec.passes.saved import EXCHANGES, Joint, kind_of
 from moec.passes.second_runs import SecondRuns
 from moec.passes.swap import park
@@ -79,8 +80,10 @@ class PlanMemory(Pass):
             raise Usage("plan-memory: budget, in_flight, layers and shards are above 0, pcie and host not below")
         prices = TargetPrices(module, context.target, context.tune, compiled=True)
         fixed = fixed_bytes(module.main, prices.sizes, self.layers, self.shards)
+        together = shares(list(module.main), prices.context)
         built = build(
-            module.main, prices.sizes, prices.device, kind_of, workspace=prices.workspace, fixed_bytes=fixed,
+            module.main, prices.sizes, lambda n: together.get(n) or prices.device(n), kind_of,
+            workspace=prices.workspace, fixed_bytes=fixed,
             in_flight=self.in_flight, pcie=self.pcie * 1e3, host_bytes=int(self.host * GIB),
             exchanges=_EXCHANGED if self.exchanges else (),
         )  # fmt: skip

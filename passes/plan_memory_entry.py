@@ -77,6 +77,8 @@ def sweep(problem: Problem, plain: Outcome, exact: bool, steps: int) -> list[dic
             {
                 "budget_bytes": budget,
                 "peak_bytes": best.outcome.peak_bytes,
+                "saved_bytes": problem.in_flight * kept,
+                "period_us": round(best.outcome.period_us, 3),
                 "saved_percent": percent(saved - kept, saved),
                 "added_time_percent": percent(best.added_us, problem.us),
             }

@@ -53,6 +53,22 @@ def price(nodes: Sequence[Node], context: Context) -> float | None:
     return total
 
 
+def shares(nodes: Sequence[Node], context: Context) -> dict[Node, float]:
+    """Microseconds of each of ``nodes`` that is part of a row-wise kernel of several: of its own work the share that
+    reads and writes outside, and an equal part of the launch. Others, and what the target cannot time, have none.
+    """
+    found: dict[Node, float] = {}
+    for kernel in _kernels([n for n in nodes if not _free(n)]):
+        times = [_estimate(n, context) for n in kernel] if len(kernel) > 1 else []
+        known = [t for t in times if t is not None]
+        if not known or len(known) < len(kernel):
+            continue
+        launch, inside = max(t.launch_us for t in known) / len(kernel), set(kernel)
+        for node, t in zip(kernel, known, strict=True):
+            found[node] = launch + max(t.us - t.launch_us, 0.0) * _share(node, inside, context)
+    return found
+
+
 def dying(nodes: Sequence[Node], replaced: Sequence[Value]) -> list[Node]:
     """The ``nodes`` (operands first) that nobody needs once the ``replaced`` values have no readers."""
     gone = set(replaced)

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import moec
-from moec.cli import bind, check, compile, estimate, evaluate, explain, fmt, host, lists, opt, rewrites, run
+from moec.cli import bind, check, compile, estimate, evaluate, explain, fmt, host, lists, opt, plan, rewrites, run
 from moec.diagnostics import Diagnosis
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ lists.add_to(app)
 explain.add_to(app)
 rewrites.add_to(app)
 bind.add_to(app)
+plan.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -78,6 +78,7 @@ def compile(
     in_flight: memory.InFlight = 1,
     layers: memory.Layers = 1,
     shards: memory.Shards = 1,
+    exchanges: memory.Exchanges = False,
     lower: Annotated[
         str,
         typer.Option(
@@ -137,7 +138,7 @@ def compile(
         set=sizes,
         passes=passes,
         train=_options(train, {"loss": loss, "wrt": wrt, "loss_scale": loss_scale, "weight_grads": weight_grads}),
-        memory=memory.Memory(recompute, swap, budget, pcie, host_memory, in_flight, layers, shards).passes(
+        memory=memory.Memory(recompute, swap, budget, pcie, host_memory, in_flight, layers, shards, exchanges).passes(
             train, passes is not None
         ),
         balance=balance or "",

@@ -63,6 +63,14 @@ Shards = Annotated[
     int,
     typer.Option("--optimizer-shards", metavar="N", min=1, help="With --budget: ranks that share optimizer state."),
 ]
+Exchanges = Annotated[
+    bool,
+    typer.Option(
+        "--recompute-exchanges",
+        help="With --budget: what ranks exchanged or gathered may be exchanged again in backward, where that is "
+        "cheapest.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,7 @@ class Memory:
     in_flight: int = 1
     layers: int = 1
     shards: int = 1
+    exchanges: bool = False
 
     def passes(self, train: bool, replaced: bool) -> str:
         """The passes, joined by commas. Usage where they are not of a training pipeline (``replaced``: the user gives
@@ -90,11 +99,12 @@ class Memory:
         if self.budget is not None and len(named) > 1:
             raise Usage(f"{', '.join(named)} together", todo="let --budget choose, or choose by hand")
         if self.budget is not None:
-            return self._plan(self.budget)
+            return self.plan(self.budget)
         by_hand = (("recompute", self.recompute), ("swap", self.swap))
         return ",".join(f"{name}{{what={what.replace(',', '+')}}}" for name, what in by_hand if what)
 
-    def _plan(self, budget: str) -> str:
+    def plan(self, budget: str) -> str:
+        """The pass. Usage where a quantity is none."""
         problems: list[Problem] = []
         gib = _quantity("--budget", budget, False, problems) / 2**30
         rate = _quantity("--pcie", self.pcie, True, problems) / 1e9
@@ -103,7 +113,7 @@ class Memory:
             raise Usage(problems)
         return (
             f"plan-memory{{budget={gib!r},pcie={rate!r},host={host!r},in_flight={self.in_flight},"
-            f"layers={self.layers},shards={self.shards}}}"
+            f"layers={self.layers},shards={self.shards}" + (",exchanges=true}" if self.exchanges else "}")
         )
 
 

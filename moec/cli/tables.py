@@ -38,7 +38,7 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     if summary["saved"]:
         _print_saved(summary["saved"])
     if summary["memory"] is not None:
-        _print_memory(summary["memory"])
+        print_memory(summary["memory"])
     if summary["checks"]:
         worst = max(
             (o["max_rel"] for c in summary["checks"] for o in c["outputs"] if o["max_rel"] != "inf"), default=0.0
@@ -75,7 +75,7 @@ def _print_saved(saved: Mapping[str, Any]) -> None:
     )
 
 
-def _print_memory(memory: Mapping[str, Any]) -> None:
+def print_memory(memory: Mapping[str, Any]) -> None:
     """The plan: what it comes to, each tensor's fate, and what other budgets would cost."""
     from moec.report.html import binary
 
@@ -90,6 +90,8 @@ def _print_memory(memory: Mapping[str, Any]) -> None:
     typer.echo(f"  at the peak ({memory['peak_at']}): {parts}")
     if most["bytes"]:
         typer.echo(f"  most workspace: {binary(most['bytes'])} for {most['step']} at {most['at']}")
+    if "drops" in memory:
+        _print_drops(memory["drops"])
     rows = [
         (t["tensor"], t["kind"], binary(t["bytes"]), t["fate"], t["why"])
         for t in memory["tensors"]
@@ -106,6 +108,18 @@ def _print_memory(memory: Mapping[str, Any]) -> None:
         for s in memory["sweep"]
     ]
     print_table(("budget", "peak", "% gone", "% time"), sweep)
+
+
+def _print_drops(drops: Mapping[str, Any]) -> None:
+    """What dropping by a rewrite comes to, chosen or not."""
+    from moec.report.html import binary
+
+    names = ", ".join(f"{t['tensor']} ({binary(t['bytes'])})" for t in drops["tensors"])
+    said = [
+        f"{name} {d['period_us']:.0f} us a period" if "period_us" in d else f"{name}: {d['reason']}"
+        for name, d in ((n, drops[n]) for n in ("kept", "dropped"))
+    ]
+    typer.echo(f"  {'dropped' if drops['chosen'] else 'not dropped'}: {names}; planned, {', '.join(said)}")
 
 
 def _print_host(host: Mapping[str, Any]) -> None:

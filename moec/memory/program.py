@@ -8,8 +8,9 @@ s the least r is whole too; declared so, HiGHS closes in a second what it does n
 Least sum of r_n us_n + e, where e is what the copies of a period take beyond its compute: the link is one queue each
 way. Memory: a row for each step at which a card may be fullest. All chunks but the one that runs hold what they keep;
 that one holds what it keeps and has not read yet, and, whatever the fate of a tensor, from its first reader to its last
-what is read. What copies have not taken away by the end of a pipeline's warm-up is there besides. Left out is only what
-second runs hold for themselves and when copies back come: so no plan of a less limit adds less than the bound.
+what is read. A step that runs again has its operands, results and workspace there. What copies have not taken away by
+the end of a pipeline's warm-up is there besides. Left out is what chains of second runs hold together and when copies
+back come, so that no plan of a less limit adds less than the bound.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ def least_time(problem: Problem, limit: int, seconds: float, cautious: bool = Fa
     rows = _Rows()
     _sources(problem, rows, kept, swapped, again)
     _memory(problem, rows, kept, swapped, backlog, limit)
+    _second_runs(problem, rows, kept, again, limit)
     if swaps:
         _time(problem, rows, swapped, again, exposed, cautious)
     cost = np.zeros(period + 1)
@@ -172,6 +174,21 @@ def _memory(
         parked = [(c, -size[v] / unit) for v, c in swapped.items()]
         rows.add([(c, many * w) for c, w in parked], -problem.host_bytes / unit)
         rows.add([*parked, (backlog, 1.0)], -problem.pcie * problem.forward_us / unit)
+
+
+def _second_runs(problem: Problem, rows: _Rows, kept: dict[int, int], again: dict[int, int], limit: int) -> None:
+    """A step that runs again has what it reads, writes and needs besides there at once: those that need most."""
+    unit = float(max(1, *(problem.tensors[v].bytes for v in kept)))
+    given = set(problem.given)
+
+    def needs(n: int) -> int:
+        step = problem.forward[n]
+        there = sum(problem.tensors[v].bytes for v in {*step.reads, *step.writes} - given)
+        return there + step.workspace
+
+    others = [(c, -(problem.in_flight - 1) * problem.tensors[v].bytes / unit) for v, c in kept.items()]
+    for n in sorted(again, key=lambda n: (-needs(n), n))[:MOMENTS]:
+        rows.add([*((c, w) for c, w in others if w), (again[n], -needs(n) / unit)], -limit / unit)
 
 
 def _time(

@@ -82,6 +82,10 @@ def model_bytes(problem: Problem, choice: Choice) -> int:
     def used(steps: tuple[Step, ...], v: int) -> list[int]:
         return [i for i, s in enumerate(steps) if v in s.reads or v in s.writes]
 
+    for n in choice.again:
+        step = problem.forward[n]
+        at_once = {*step.reads, *step.writes} - set(problem.given)
+        most = max(most, others + sum(size[v] for v in at_once) + step.workspace)
     made = [v for s in problem.forward for v in s.writes]
     for i, step in enumerate(problem.forward):
         at = [v for v in made if used(problem.forward, v)[0] <= i]

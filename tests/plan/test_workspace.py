@@ -1,4 +1,4 @@
-"""What kernels need beside their operands counts against the budget: told by the target, seen by replay, planned for."""
+"""What kernels need beside their operands counts against the budget: told by the target, seen by replay, planned."""
 
 from __future__ import annotations
 
