@@ -39,7 +39,7 @@ def test_loads_without_a_warning_and_prints_back(name: str) -> None:
     assert modules_equal(parse_module(print_module(loaded.module)), loaded.module)
     for node in loaded.module.nodes():
         source = node.origin.sources[0]
-        assert source.file.endswith((name, "moec:library.moe")) and source.line > 0
+        assert source.file.endswith((name, "moec:shared.moe")) and source.line > 0
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -15,9 +15,9 @@ from moec.frontend.dsl.builtins import call_builtin_function
 from moec.frontend.dsl.expr import EVALUATE, argument, as_tensor, emit, tensor_or_number
 from moec.frontend.dsl.functions import Arguments, call_function
 from moec.frontend.dsl.layers import call_layer
-from moec.frontend.dsl.library import in_library
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import Scope
+from moec.frontend.dsl.shared import among_shared
 from moec.frontend.dsl.values import BUILTINS, UNKNOWN, Item, Record, counted, kind_of
 from moec.ir.graph import Value
 from moec.ir.group import Group
@@ -33,7 +33,7 @@ def call(expr: t.Call, scope: Scope) -> Item:
         known = [*OPS, *functions, *BUILTINS]
         arguments(expr, scope)
         return scope.wrong(
-            expr.at, f"unknown op or function '{expr.fn}'", in_library(expr.fn) or suggest(expr.fn, known)
+            expr.at, f"unknown op or function '{expr.fn}'", among_shared(expr.fn) or suggest(expr.fn, known)
         )
     given = arguments(expr, scope)
     if expr.fn in functions:

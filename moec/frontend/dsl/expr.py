@@ -7,10 +7,10 @@ from typing import Any
 
 from moec.diagnostics import suggest
 from moec.frontend.dsl import tree as t
-from moec.frontend.dsl.library import in_library
 from moec.frontend.dsl.literal import scalar
 from moec.frontend.dsl.report import Span
 from moec.frontend.dsl.scope import MAX_DEPTH, Scope, article
+from moec.frontend.dsl.shared import among_shared
 from moec.frontend.dsl.values import (
     MAX_DIM_TEXT,
     UNKNOWN,
@@ -130,7 +130,7 @@ def _name(expr: t.Name, scope: Scope) -> Item:
         if expr.text in OPS or expr.text in scope.unit.functions:
             return scope.wrong(expr.at, f"'{expr.text}' is a function", f"call it: {expr.text}(...)")
         return scope.wrong(
-            expr.at, f"unknown name '{expr.text}'", in_library(expr.text) or suggest(expr.text, scope.visible())
+            expr.at, f"unknown name '{expr.text}'", among_shared(expr.text) or suggest(expr.text, scope.visible())
         )
     found.read = True
     if isinstance(found.item, Value) and expr.text not in scope.names:

@@ -137,7 +137,7 @@ def _instance(fn: t.Fn, expr: t.Call, items: dict[str, Item], scope: Scope) -> I
     problems = len(program.report.problems)
     graph = Graph(unique_name(fn.name, program.module.functions))
     called = f", called on line {expr.at.line}" if expr.at != fn.at else ""
-    home = program.library if fn.library else scope.file
+    home = program.shared if fn.shared else scope.file
     inner = Scope(program, graph, home, f" (in {fn.name}{called})", fn.word)
     _bind(fn, expr, items, inner, scope)
     if len(program.report.problems) > problems:

@@ -16,7 +16,7 @@ from moec.frontend.dsl.report import Report, Span, place
 from moec.frontend.dsl.scope import Program, Scope
 from moec.frontend.dsl.statements import run_main, warn_unread
 from moec.frontend.dsl.uncalled import check_uncalled
-from moec.frontend.dsl.use import open_library, take_functions, warn_unused
+from moec.frontend.dsl.use import open_shared, take_functions, warn_unused
 from moec.frontend.dsl.values import BUILTINS
 from moec.ir.graph import Graph, Module
 from moec.ops.places import misplaced
@@ -75,12 +75,12 @@ def read_moe_text(text: str, file: str = "<text>") -> Loaded:
     program = Program(report)
     main = Scope(program, program.module.add(Graph("main")))
     if any(isinstance(s, t.Use) for s in statements):
-        open_library(program)
+        open_shared(program)
     _collect_functions(statements, main)
     program.reserved.update((s.name, None) for s in statements if isinstance(s, t.Dim | t.Group))
     run_main(statements, main)
     _check_places(program)
-    uncalled = [fn for fn in main.unit.functions.values() if fn.key not in program.called and not fn.library]
+    uncalled = [fn for fn in main.unit.functions.values() if fn.key not in program.called and not fn.shared]
     unchecked = [fn for fn in uncalled if not check_uncalled(fn, main)]
     report.raise_if_wrong()
     warn_unread(main)
@@ -101,8 +101,8 @@ def _check_places(program: Program) -> None:
         )
         line = node.origin.sources[0].line
         report = program.report
-        if program.library is not None and node.origin.sources[0].file == program.library.unit.report.file:
-            report = program.library.unit.report
+        if program.shared is not None and node.origin.sources[0].file == program.shared.unit.report.file:
+            report = program.shared.unit.report
         text = report.lines[line - 1]
         start = len(text) - len(text.lstrip())
         report.wrong(Span(line, start + 1), what, "" if what.endswith("step") else todo)
@@ -125,7 +125,7 @@ def _collect_functions(statements: Sequence[t.Statement], main: Scope) -> None:
             )
         elif name in functions:
             old = functions[name]
-            where = "taken from the library" if old.library else f"defined on line {old.at.line}"
+            where = "taken from the shared layers" if old.shared else f"defined on line {old.at.line}"
             main.wrong(at, f"{old.word} '{name}' is already {where}", "choose another name")
         else:
             functions[name] = statement

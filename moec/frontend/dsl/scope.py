@@ -76,7 +76,7 @@ class Instance:
 
 @dataclass
 class Unit:
-    """A text whose statements are lowered, the file or its library: its report, and what it may call by name."""
+    """A text whose statements are lowered, the file or the shared layers: its report, and what it may call by name."""
 
     report: Report
     functions: dict[str, t.Fn] = field(default_factory=dict)
@@ -89,8 +89,8 @@ class Program:
     report: Report
     module: Module = field(default_factory=Module)
     tune: dict[str, int] = field(default_factory=dict)
-    library: Scope | None = None
-    """The names of the library, where the file uses it."""
+    shared: Scope | None = None
+    """The names of the shared layers, where the file uses any."""
     called: dict[str, None] = field(default_factory=dict)
     """The functions that are called, by their keys."""
     spelling: Spelling = field(default_factory=Spelling)

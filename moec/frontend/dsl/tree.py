@@ -230,7 +230,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """``use linear, norm``: functions, layers and records of the library that the file takes."""
+    """``use linear, norm``: those of the shared functions, layers and records that the file takes."""
 
     at: Span
     names: tuple[Name, ...]
@@ -240,7 +240,7 @@ class Use:
 class Fn:
     """A function: dimension names that its calls bind, parameters, declared results (None where not), statements. A
     layer is one that has weights; ``stored`` begins their names in files of numbers, and is None for a function.
-    ``library`` tells one of the library from one of the file.
+    ``shared`` tells one of the shared layers from one of the file.
     """
 
     at: Span
@@ -250,12 +250,12 @@ class Fn:
     results: tuple[Type, ...] | None
     stored: str | None = None
     body: tuple[Statement, ...] = ()
-    library: bool = False
+    shared: bool = False
 
     @property
     def key(self) -> str:
-        """What tells it from all others that a file calls, those of its library included."""
-        return f"use {self.name}" if self.library else self.name
+        """What tells it from all others that a file calls, the shared ones included."""
+        return f"use {self.name}" if self.shared else self.name
 
     @property
     def word(self) -> str:

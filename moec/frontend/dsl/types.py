@@ -30,7 +30,7 @@ def resolve(type_: t.Type, scope: Scope) -> TensorType | None:
 
 
 def note_spelling(type_: t.Type, value: Value, scope: Scope) -> None:
-    """Remember how a declared type and its dimensions are written, for messages; the library's words say less than
+    """Remember how a declared type and its dimensions are written, for messages; a shared layer's words say less than
     numbers.
     """
     if scope.unit.report is not scope.program.report:
