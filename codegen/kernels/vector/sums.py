@@ -106,11 +106,22 @@ def sums_kernel(name: str, caps: Capacities, s: Sums) -> Kernel:
 
 
 def segment_sum_kernel(
-    name: str, caps: Capacities, experts: int, cols: int, dtype: str, out: str, most: int = 2**31 - 1
+    name: str,
+    caps: Capacities,
+    known: int | None,
+    cols: int,
+    dtype: str,
+    out: str,
+    most: int = 2**31 - 1,
+    experts_within: tuple[int, int] = (0, 2**31 - 1),
 ) -> Kernel:
-    """x [S, N], sorted by expert, and counts [E] to y [E, N]: the sum of each expert's rows, exact 0 without any."""
+    """x [S, N], sorted by expert, and counts [E] to y [E, N]: the sum of each expert's rows, exact 0 without any.
+
+    ``known`` is E, or None where it is a run-time argument ``experts_within`` bounds (tokens may be what is summed by).
+    """
     k = KernelBuilder(name, "aiv", caps)
     s = k.arg("S", 0, most)
+    experts: Scalar = known if known is not None else k.arg("experts", max(0, experts_within[0]), experts_within[1])
     x, counts = k.gm("x", dtype, (s, cols), "in"), k.gm("counts", "i32", (experts,), "in", "counts")
     y = k.gm("y", out, (experts, cols), "out")
     adder = _Adder(k, x, y, cols, FOLDS["sum"])
@@ -121,9 +132,11 @@ def segment_sum_kernel(
         with k.loop("t", start, adder.chunks, k.cores) as t:
             adder.add(row, count, t, e)
         k.assign(row, row + count)
+    many = known if known is not None else min(max(3, experts_within[0]), experts_within[1])
+    given = {} if known is not None else {"experts": many}
     for cores in (1, 2):
         for first, last in ((0, 0), (1, 0), (0, ROWS + 1), (3 * ROWS, 2 * ROWS + 3)):
-            data = [first, *([0] * (experts - 2)), last] if experts > 1 else [first]
-            k.witness(cores, {"counts": data}, S=sum(data))
-        k.witness(cores, {"counts": [1] * experts}, S=experts)
+            data = [first, *([0] * (many - 2)), last] if many > 1 else [first]
+            k.witness(cores, {"counts": data}, S=sum(data), **given)
+        k.witness(cores, {"counts": [1] * many}, S=many, **given)
     return k.finish(caps.aiv)
