@@ -21,7 +21,7 @@ import math
 from dataclasses import replace
 
 from moec.codegen.capacities import Capacities
-from moec.codegen.kernels.cube import Product, matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile, cube_tile
 from moec.targets.ascend.machine import BUFFERS, Machine, load
 from moec.targets.ascend.model.simulate import simulate

@@ -6,12 +6,10 @@ band by row band, L0B and L0C column by column. The f32 path has C0 = 8, the 16-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
-from moec.codegen.capacities import Capacities
-from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmRef, Kernel, LocalRef
+from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmRef, LocalRef
 from moec.codegen.kernels.cube_feed import (
     feed_a,
     feed_a_by_k,
@@ -23,7 +21,7 @@ from moec.codegen.kernels.cube_feed import (
     load_rows_by_k,
 )
 from moec.codegen.scalar import Scalar, Var, align, both, ceildiv, choose, eq, smax, smin
-from moec.codegen.tiling import CubeTile
+from moec.codegen.tile import CubeTile
 
 QUANT = {"f32": "QuantMode_t::NoQuant", "f16": "QuantMode_t::F322F16", "bf16": "QuantMode_t::F322BF16"}
 
@@ -41,8 +39,8 @@ class Memories:
 
 def memories(k: KernelBuilder, t: CubeTile, dtype: str) -> Memories:
     return Memories(
-        k.buffer("L1", "a1", dtype, t.m * t.k1, t.l1_slots),
-        k.buffer("L1", "b1", dtype, t.n * t.depth_b, t.l1_slots),
+        k.buffer("L1", "a1", dtype, t.m * t.k1, t.slots("a")),
+        k.buffer("L1", "b1", dtype, t.n * t.depth_b, t.slots("b")),
         k.buffer("L0A", "a0", dtype, t.m * t.k0, 2),
         k.buffer("L0B", "b0", dtype, t.n * t.k0, 2),
         k.buffer("L0C", "c0", "f32", t.m * t.n, t.c_slots),
@@ -70,16 +68,30 @@ class OutputTile:
     source: GmRef | None = None
 
 
-def emit_product(k: KernelBuilder, mem: Memories, t: CubeTile, x: OutputTile) -> None:
+def load_kept(k: KernelBuilder, mem: Memories, t: CubeTile, x: OutputTile) -> LocalRef:
+    """The operand that ``t`` keeps, all of its K, for ``x`` and the tiles that share it."""
+    if t.keep == "a":
+        _load_a(k, mem.a1[0], x, 0, x.k, _a_rows(k, x, k.let("m16", align(x.m, 16))))
+        return mem.a1[0]
+    _load_b(k, mem.b1[0], x, 0, x.k, k.let("n16", align(x.n, 16)))
+    return mem.b1[0]
+
+
+def _a_rows(k: KernelBuilder, x: OutputTile, m16: Var) -> Var:
+    """Rows of the first operand in L1: a single one lies contiguous in L0A (the cube's vector-matrix mode), so that its
+    columns follow one another."""
+    return m16 if x.m_size is not None else k.let("aRows", choose(eq(x.m, 1), 1, m16))
+
+
+def emit_product(k: KernelBuilder, mem: Memories, t: CubeTile, x: OutputTile, kept: LocalRef | None = None) -> None:
     """Loads, multiplies and writes one output tile.
 
     L1 takes ``k1`` of K of the first operand at a time and ``depth_b`` of the second; where these differ, the loop over
-    the larger one holds one over the smaller.
+    the larger one holds one over the smaller. ``kept``: the operand that is there already.
     """
     out = mem.c0[k.slot(t.c_slots, "pingC") if t.c_slots > 1 else 0]
     m16, n16 = k.let("m16", align(x.m, 16)), k.let("n16", align(x.n, 16))
-    # A single row lies contiguous in L0A (the cube's vector-matrix mode), so its columns follow one another in L1.
-    a_rows = m16 if x.m_size is not None else k.let("aRows", choose(eq(x.m, 1), 1, m16))
+    a_rows = _a_rows(k, x, m16)
     outer, inner = max(t.k1, t.depth_b), min(t.k1, t.depth_b)
     steps = ceildiv(x.k, outer)
     with k.loop("k1", 0, steps) as i:
@@ -88,16 +100,19 @@ def emit_product(k: KernelBuilder, mem: Memories, t: CubeTile, x: OutputTile) ->
         first, last = eq(i, 0), eq(i, steps - 1)
         if t.k1 == t.depth_b:
             slot = k.slot(t.l1_slots, "ping1") if t.l1_slots > 1 else 0
-            a1, b1 = mem.a1[slot], mem.b1[slot]
-            _load_a(k, a1, x, k1 * outer, width, a_rows)
-            _load_b(k, b1, x, k1 * outer, width, n16)
+            a1 = kept if kept is not None and t.keep == "a" else mem.a1[slot]
+            b1 = kept if kept is not None and t.keep == "b" else mem.b1[slot]
+            if a1 is not kept:
+                _load_a(k, a1, x, k1 * outer, width, a_rows)
+            if b1 is not kept:
+                _load_b(k, b1, x, k1 * outer, width, n16)
             _steps(k, mem, t, x, out, _Chunk(a1, b1, 0, 0, width, width, width, m16, n16, first, last))
         else:
             a_deep = t.k1 > t.depth_b
-            deep = (mem.a1 if a_deep else mem.b1)[k.slot(t.l1_slots, "pingDeep") if t.l1_slots > 1 else 0]
-            if a_deep:
+            deep = kept or (mem.a1 if a_deep else mem.b1)[k.slot(t.l1_slots, "pingDeep") if t.l1_slots > 1 else 0]
+            if kept is None and a_deep:
                 _load_a(k, deep, x, k1 * outer, width, a_rows)
-            else:
+            elif kept is None:
                 _load_b(k, deep, x, k1 * outer, width, n16)
             parts = k.let("parts", ceildiv(width, inner))
             with k.loop("k2", 0, parts) as k2:
@@ -154,7 +169,7 @@ def _steps(k: KernelBuilder, mem: Memories, t: CubeTile, x: OutputTile, out: Loc
         columns = k.let("columns", ceildiv(depth, c0))
         m: Scalar = x.m
         if x.m_size is None:
-            feed_a(k, a0, c.a1, _over(c.a_at, c0) + k0 * (t.k0 // c0), m, c.m16, columns, c0)
+            feed_a(k, a0, c.a1, _over(c.a_at, c0) + k0 * (t.k0 // c0), m, c.m16, columns, c0, t.m == 16)
         else:
             feed_a_by_k(k, a0, c.a1, _over(c.a_at, 16) + k0 * (t.k0 // 16), depth, c.a_width, c.m16, c0)
             m = smax(m, 2)  # a single row would be read as a contiguous one; the second is zeros
@@ -188,119 +203,3 @@ def _load_b(k: KernelBuilder, b1: LocalRef, x: OutputTile, at: Scalar, width: Sc
         load_by_k(k, b1, x.b[at * x.n_size], x.n, x.n_size, width, n16)
     else:
         load_nz(k, b1, x.b[at], x.n, width, x.k, n16)
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """An operand that not each item of the batch has its own of: it has ``items`` (None: a run-time argument), each
-    used for ``each`` items of the batch on end, and again from the first."""
-
-    items: int | None
-    each: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """What a matmul kernel computes: sizes (None: a run-time argument), dtypes, how a and b are stored and repeated."""
-
-    m: int | None
-    n: int | None
-    k: int | None
-    batch: int | None
-    dtype: str
-    out: str
-    b_by_k: bool = False
-    hi: int = 2**31 - 1
-    a_by_k: bool = False
-    a_repeat: Repeat | None = None
-    b_repeat: Repeat | None = None
-
-
-def matmul_kernel(name: str, caps: Capacities, tile: CubeTile, p: Product, source: Sequence[str] = ()) -> Kernel:
-    """a [B, M, K] (or [B, K, M]) by b [B, N, K] (or [B, K, N]) into c [B, M, N]."""
-    k = KernelBuilder(name, "aic", caps, source)
-
-    def size(letter: str, n: int | None) -> Scalar:
-        return k.arg(letter, 0, p.hi) if n is None else n
-
-    batch, m, n, depth = size("B", p.batch), size("M", p.m), size("N", p.n), size("K", p.k)
-    a_items, a_item = _items(k, "a", p.a_repeat, batch)
-    b_items, b_item = _items(k, "b", p.b_repeat, batch)
-    a = k.gm("a", p.dtype, (a_items, depth, m) if p.a_by_k else (a_items, m, depth), "in")
-    b = k.gm("b", p.dtype, (b_items, depth, n) if p.b_by_k else (b_items, n, depth), "in", "weight")
-    c = k.gm("c", p.out, (batch, m, n), "out")
-    mem = memories(k, tile, p.dtype)
-    for operand in (a, b):
-        if operand.name in tile.bypass:
-            k.op("BypassL2", operand[0])
-    block_m, block_n = tile.block_m or tile.m, tile.block_n or tile.n
-    m_blocks, n_blocks = k.let("mBlocks", ceildiv(m, block_m)), k.let("nBlocks", ceildiv(n, block_n))
-    each = k.let("each", m_blocks * n_blocks)
-    with k.loop("t", k.core, each * batch, k.cores) as t:
-        item: Scalar = 0 if p.batch == 1 else k.let("item", t // each)
-        inside: Scalar = t if p.batch == 1 else k.let("inside", t % each)
-        at_m, at_n = _block(k, tile, inside, m_blocks, n_blocks)
-        first_m, first_n = k.let("m0", at_m * block_m), k.let("n0", at_n * block_n)
-
-        def one(m0: Scalar, n0: Scalar, m_end: Scalar, n_end: Scalar, item: Scalar = item) -> None:
-            mm, nn = k.let("m", smin(tile.m, m_end - m0)), k.let("n", smin(tile.n, n_end - n0))
-            of_a, of_b = a_item(item), b_item(item)
-            first_a = (of_a * m + m0) * depth if not p.a_by_k else of_a * depth * m + m0
-            first_b = (of_b * n + n0) * depth if not p.b_by_k else of_b * depth * n + n0
-            at = a[first_a], b[first_b], c[(item * m + m0) * n + n0]
-            pitch = m if p.a_by_k else None
-            emit_product(k, mem, tile, OutputTile(*at, mm, nn, depth, n, p.b_by_k, pitch))
-
-        if (block_m, block_n) == (tile.m, tile.n):
-            one(first_m, first_n, m, n)
-        else:
-            m_end, n_end = k.let("mEnd", smin(m, first_m + block_m)), k.let("nEnd", smin(n, first_n + block_n))
-            down = k.let("down", ceildiv(m_end - first_m, tile.m))
-            with k.loop("u", 0, down * ceildiv(n_end - first_n, tile.n)) as u:
-                m1, n1 = k.let("m1", first_m + u % down * tile.m), k.let("n1", first_n + u // down * tile.n)
-                one(m1, n1, m_end, n_end)
-    _matmul_witnesses(k, tile, p)
-    return k.finish(ceildiv(m, block_m) * ceildiv(n, block_n) * batch)
-
-
-def _items(
-    k: KernelBuilder, operand: str, repeat: Repeat | None, batch: Scalar
-) -> tuple[Scalar, Callable[[Scalar], Scalar]]:
-    """How many items an operand has, and which of them belongs to an item of the batch."""
-    if repeat is None:
-        return batch, lambda item: item
-    items: Scalar = k.arg(f"{operand}Items", 1) if repeat.items is None else repeat.items
-    each: Scalar = k.arg(f"{operand}Each", 1) if repeat.each is None else repeat.each
-    if items == 1:
-        return 1, lambda item: 0
-    return items, lambda item: (item if each == 1 else item // each) % items
-
-
-def _block(
-    k: KernelBuilder, tile: CubeTile, number: Scalar, m_blocks: Scalar, n_blocks: Scalar
-) -> tuple[Scalar, Scalar]:
-    """Which block of the output is the ``number``-th: down the columns, or down those of one panel of rows after the
-    other; on the diagonal neighbours in a column share no rows of either operand."""
-    if tile.panel:
-        area = k.let("area", n_blocks * tile.panel)
-        top = k.let("top", number // area * tile.panel)
-        height = k.let("height", smin(tile.panel, m_blocks - top))
-        inside = k.let("at", number % area)
-        at_m, at_n = top + inside % height, inside // height
-    else:
-        at_m, at_n = number % m_blocks, number // m_blocks
-    return at_m, (at_n + at_m) % n_blocks if tile.diagonal else at_n
-
-
-def _matmul_witnesses(k: KernelBuilder, tile: CubeTile, p: Product) -> None:
-    rows = (0, 1, 2, tile.m + 1, 3 * tile.m + 17, 6 * tile.m)
-    free = {"B": p.batch, "M": p.m, "N": p.n, "K": p.k}
-    for operand, repeat in (("a", p.a_repeat), ("b", p.b_repeat)):
-        if repeat is not None:
-            free |= {f"{operand}Items": repeat.items, f"{operand}Each": repeat.each}
-    names = [letter for letter, n in free.items() if n is None]
-    for cores in (1, 2):
-        for m in rows if names else rows[:1]:
-            args = {"B": 3, "M": m, "N": 2 * tile.n + 3, "K": 2 * tile.k1 + 5}
-            args |= {"aItems": 3, "aEach": 1, "bItems": 3, "bEach": 1}
-            k.witness(cores, None, **{name: min(args[name], p.hi) for name in names})

@@ -99,11 +99,24 @@ def fractals(
 
 
 def feed_a(
-    k: KernelBuilder, a0: LocalRef, a1: LocalRef, first: Scalar, m: Scalar, m16: Scalar, columns: Scalar, c0: int
+    k: KernelBuilder,
+    a0: LocalRef,
+    a1: LocalRef,
+    first: Scalar,
+    m: Scalar,
+    m16: Scalar,
+    columns: Scalar,
+    c0: int,
+    one_band: bool,
 ) -> None:
-    """L1 to L0A from column ``first``: fractals of a column go one row band apart; a single row goes as it lies."""
+    """L1 to L0A from column ``first``: fractals of a column go one row band apart; a single row goes as it lies, and so
+    do the columns of ``one_band``, which is all that the tile has."""
     with k.if_(eq(m, 1)):
         fractals(k, a0, a1[first * c0], ceildiv(columns, 16))
+    if one_band:
+        with k.else_():
+            fractals(k, a0, a1[first * (16 * c0)], columns)
+        return
     with k.else_(), k.loop("column", 0, columns) as column:
         fractals(k, a0[column * (16 * c0)], a1[(first + column) * (m16 * c0)], m16 // 16, gap=columns - 1)
 

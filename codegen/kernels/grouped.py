@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import GmTensor, Kernel
-from moec.codegen.kernels.cube import OutputTile, emit_product, memories
-from moec.codegen.scalar import Scalar, ceildiv, smin
-from moec.codegen.tiling import CubeTile
+from moec.codegen.kernels.cube import OutputTile, memories
+from moec.codegen.kernels.cube_block import blocks, emit_block, pass_by
+from moec.codegen.scalar import Scalar, Var
+from moec.codegen.tile import CubeTile
 
 GATHERED, SOURCE = "gathered", "source"
 """Roles of a tensor whose rows are gathered, and of their indices."""
@@ -60,30 +61,31 @@ def grouped_matmul_kernel(
     """
     k = KernelBuilder(name, "aic", caps, source)
     s = k.arg("S", 0, g.rows_hi)
-    source: GmTensor | None = None
+    index: GmTensor | None = None
     if g.gathered_hi is None:
         a = k.gm("rows", g.dtype, (s, g.k), "in")
     else:
-        a, source = gathered_rows(k, g.dtype, s, g.k, g.gathered_hi)
+        a, index = gathered_rows(k, g.dtype, s, g.k, g.gathered_hi)
     b = k.gm("w", g.dtype, (g.experts, *((g.k, g.n) if g.by_k else (g.n, g.k))), "in", "weight")
     counts = k.gm("counts", "i32", (g.experts,), "in", "counts")
     c = k.gm("out", g.out, (s, g.n), "out")
     mem = memories(k, tile, g.dtype)
+    pass_by(k, tile, a, b)
     row, done = k.let("firstRow", 0), k.let("done", 0)
     with k.loop("e", 0, g.experts) as e:
         count = k.read("count", counts[e])
-        m_tiles = k.let("mTiles", ceildiv(count, tile.m))
-        tiles = k.let("tiles", m_tiles * ceildiv(g.n, tile.n))
-        with k.loop("t", (k.core + k.cores - done) % k.cores, tiles, k.cores) as t:
-            m0, n0 = k.let("m0", t % m_tiles * tile.m), k.let("n0", t // m_tiles * tile.n)
-            mm, nn = k.let("m", smin(tile.m, count - m0)), k.let("n", smin(tile.n, g.n - n0))
-            at = k.let("at", row + m0)
-            first_b = e * (g.k * g.n) + (n0 if g.by_k else n0 * g.k)
-            first_a, names = (a[at * g.k], None) if source is None else (a[0], source[at])
-            x = OutputTile(first_a, b[first_b], c[at * g.n + n0], mm, nn, g.k, g.n, g.by_k, source=names)
-            emit_product(k, mem, tile, x)
+        of = blocks(k, tile, count, g.n)
+        with k.loop("t", (k.core + k.cores - done) % k.cores, of.each, k.cores) as t:
+
+            def output(m0: Scalar, n0: Scalar, mm: Var, nn: Var, e: Scalar = e) -> OutputTile:
+                at = k.let("at", row + m0)
+                first_b = e * (g.k * g.n) + (n0 if g.by_k else n0 * g.k)
+                first_a, names = (a[at * g.k], None) if index is None else (a[0], index[at])
+                return OutputTile(first_a, b[first_b], c[at * g.n + n0], mm, nn, g.k, g.n, g.by_k, source=names)
+
+            emit_block(k, mem, tile, of, t, output)
         k.assign(row, row + count)
-        k.assign(done, (done + tiles) % k.cores)
+        k.assign(done, (done + of.each) % k.cores)
     for cores in (1, 2):
         for first, last in ((0, 0), (1, 0), (2, 1), (0, tile.m + 1), (3 * tile.m + 17, 2), (5 * tile.m, 4 * tile.m)):
             data = [first, *([0] * (g.experts - 2)), last] if g.experts > 1 else [first]

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, GmTensor, Kernel
-from moec.codegen.kernels.cube import OutputTile, emit_product, memories
+from moec.codegen.kernels.cube import OutputTile, memories
+from moec.codegen.kernels.cube_block import blocks, emit_block, pass_by
 from moec.codegen.kernels.grouped import gathered_rows, grouped_witness
-from moec.codegen.scalar import ceildiv, eq, smin
-from moec.codegen.tiling import CubeTile
+from moec.codegen.scalar import Scalar, Var, ceildiv, eq, smin
+from moec.codegen.tile import CubeTile
 
 ZEROS = 32 * 1024
 """Bytes of zeros that are written at a time."""
@@ -44,28 +45,30 @@ def grouped_dw_kernel(name: str, caps: Capacities, tile: CubeTile, g: GroupedDW,
     k = KernelBuilder(name, "aic", caps, source)
     s = k.arg("S", 0, g.rows_hi)
     a = k.gm("dy", g.dtype, (s, g.n), "in")
-    source: GmTensor | None = None
+    index: GmTensor | None = None
     if g.gathered_hi is None:
         b = k.gm("rows", g.dtype, (s, g.k), "in")
     else:
-        b, source = gathered_rows(k, g.dtype, s, g.k, g.gathered_hi)
+        b, index = gathered_rows(k, g.dtype, s, g.k, g.gathered_hi)
     counts = k.gm("counts", "i32", (g.experts,), "in", "counts")
     c = k.gm("out", g.out, (g.experts, g.n, g.k), "inout")
     mem = memories(k, tile, g.dtype)
     row, done = k.let("firstRow", 0), k.let("done", 0)
-    down = -(-g.n // tile.m)
-    tiles = down * -(-g.k // tile.n)
+    pass_by(k, tile, a, b)
+    of = blocks(k, tile, g.n, g.k)
     with k.loop("e", 0, g.experts) as e:
         count = k.read("count", counts[e])
         with k.if_(count > 0):
-            with k.loop("t", (k.core + k.cores - done) % k.cores, tiles, k.cores) as t:
-                m0, n0 = k.let("m0", t % down * tile.m), k.let("n0", t // down * tile.n)
-                mm, nn = k.let("m", smin(tile.m, g.n - m0)), k.let("n", smin(tile.n, g.k - n0))
-                first_b, names = (b[row * g.k + n0], None) if source is None else (b[n0], source[row])
-                at = a[row * g.n + m0], first_b, c[(e * g.n + m0) * g.k + n0]
-                emit_product(k, mem, tile, OutputTile(*at, mm, nn, count, g.k, True, g.n, names))
+            with k.loop("t", (k.core + k.cores - done) % k.cores, of.each, k.cores) as t:
+
+                def output(m0: Scalar, n0: Scalar, mm: Var, nn: Var, e: Scalar = e, count: Var = count) -> OutputTile:
+                    first_b, names = (b[row * g.k + n0], None) if index is None else (b[n0], index[row])
+                    at = a[row * g.n + m0], first_b, c[(e * g.n + m0) * g.k + n0]
+                    return OutputTile(*at, mm, nn, count, g.k, True, g.n, names)
+
+                emit_block(k, mem, tile, of, t, output)
             k.assign(row, row + count)
-            k.assign(done, (done + tiles) % k.cores)
+            k.assign(done, (done + of.each) % k.cores)
     for cores in (1, 2):
         checked = [[1] * g.experts]
         for first, last in ((0, 0), (1, 0), (0, 2), (tile.k0 + 1, 1), (2 * tile.k1 + 17, 3 * tile.k1)):

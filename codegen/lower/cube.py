@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from moec.codegen.kernels.cube import Product, Repeat, matmul_kernel
+from dataclasses import replace
+from typing import Any
+
 from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
+from moec.codegen.kernels.matmul import Product, Repeat, matmul_kernel
 from moec.codegen.kernels.vector.grouped_bias import GroupedBias, grouped_bias_kernel
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
-from moec.codegen.tiling import cube_tile
+from moec.codegen.tiling import cube_tile, streamed
 from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node
 from moec.ir.symbol import Dim
@@ -73,8 +76,18 @@ def matmul(cx: Lowering, node: Node) -> None:
         for name, own in (("a", a_dims[:-2]), ("b", b_dims[:-2])):
             repeats[name], given = _repeat(lead, own, node)
             sizes |= {f"{name}{what}": d for what, d in given.items()}
-    tile = cube_tile(cx.size(m), cx.size(n), cx.size(depth), dtype, cx.capacities, node_name(node))
     out = device_dtype(node.result.type.dtype)
+    typical = cx.size(m), cx.size(n), cx.size(depth)
+    how: dict[str, Any] = {
+        "out": out,
+        "groups": cx.size(batch),
+        "a_by_k": a_by_k,
+        "b_by_k": by_k,
+        "known_k": isinstance(depth, int),
+    }
+    tile = cube_tile(*typical, dtype, cx.capacities, node_name(node), **how)
+    once = "".join(x for x in streamed(tile, _number(m), _number(n)) if repeats[x] is None)
+    tile = replace(tile, bypass=once)
     sizes |= {"B": batch, "M": m, "N": n, "K": depth}
     hi = max(cx.bounds(d)[1] for d in sizes.values())
     numbers = _number(m), _number(n), _number(depth), _number(batch)
@@ -96,9 +109,15 @@ def grouped_matmul(cx: Lowering, node: Node) -> None:
     if not (isinstance(experts, int) and isinstance(n, int) and isinstance(depth, int)):
         raise NoKernel(Problem("grouped_matmul needs weights of known size", where(node), "give the sizes as numbers"))
     per_expert = -(-cx.size(s) // max(experts, 1))
-    gathered = "" if source is None else "a"
-    tile = cube_tile(per_expert, n, depth, dtype, cx.capacities, node_name(node), gathered)
     out = device_dtype(node.result.type.dtype)
+    how: dict[str, Any] = {
+        "out": out if bias is None else "f32",
+        "groups": min(experts, cx.size(s)),
+        "b_by_k": by_k,
+        "known_k": True,
+    }
+    gathered = "" if source is None else "a"
+    tile = cube_tile(per_expert, n, depth, dtype, cx.capacities, node_name(node), gathered=gathered, **how)
     hi = None if source is None else cx.bounds(rows.type.dims[0])[1]
     grouped = Grouped(experts, n, depth, dtype, out if bias is None else "f32", cx.bounds(s)[1], by_k, hi)
     kernel = grouped_matmul_kernel(f"grouped_matmul_{dtype}", cx.capacities, tile, grouped)

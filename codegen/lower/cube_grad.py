@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from moec.codegen.kernels.grouped_dw import GroupedDW, empty_zero_kernel, grouped_dw_kernel
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
 from moec.codegen.lower.cube import need_cube
@@ -20,8 +22,10 @@ def grouped_matmul_dw(cx: Lowering, node: Node) -> None:
         what = "grouped_matmul_dw needs weights of known size"
         raise NoKernel(Problem(what, where(node), "give the sizes as numbers"))
     out = device_dtype(node.result.type.dtype)
+    per_expert = -(-cx.size(s) // max(experts, 1))
+    how: dict[str, Any] = {"out": out, "groups": min(experts, cx.size(s)), "a_by_k": True, "b_by_k": True}
     gathered = "" if source is None else "b"
-    tile = cube_tile(n, k, -(-cx.size(s) // max(experts, 1)), dtype, cx.capacities, node_name(node), gathered)
+    tile = cube_tile(n, k, per_expert, dtype, cx.capacities, node_name(node), gathered=gathered, **how)
     hi = None if source is None else cx.bounds(rows.type.dims[0])[1]
     grouped = GroupedDW(experts, n, k, dtype, out, cx.bounds(s)[1], hi)
     kernel = grouped_dw_kernel(f"grouped_matmul_dw_{dtype}", cx.capacities, tile, grouped)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from moec.codegen.capacities import Capacities
-from moec.codegen.kernels.cube import Product, matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile
 from moec.diagnostics import Problem, Usage, suggest
 from moec.targets.ascend.machine import BUFFERS, Machine

@@ -9,8 +9,8 @@ from ascend_run import built_kernel, executed, issued
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import Witness
-from moec.codegen.kernels.cube import Product, matmul_kernel
 from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile
 
 CAPS = Capacities(aic=2, aiv=2)

@@ -13,7 +13,7 @@ from ascend_run import Case, built, mask_sites, programs_of
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import Kernel, SetFlag, WaitFlag, statements
-from moec.codegen.kernels.cube import Product, matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile
 
 pytestmark = pytest.mark.slow  # a build for every site or choice
@@ -31,6 +31,10 @@ CHOICES = {
     "panel": replace(BASE, panel=2, diagonal=True),
     "blocks": replace(BASE, block_m=64, block_n=96),
     "odd_blocks": replace(BASE, block_m=70, block_n=45, panel=2),
+    "keep_a": replace(BASE, keep="a", k1=304, k1b=64, block_n=96),
+    "keep_b": replace(BASE, keep="b", k1b=304, block_m=96, panel=2),
+    "keep_both_deep": replace(BASE, keep="b", k1=304, block_m=64, unit=True),
+    "one_band": replace(BASE, m=16, keep="a", k1=304, k1b=64, block_n=64, c_slots=2),
     "all": CubeTile(32, 32, 128, 32, 1, 64, 2, 64, 64, 2, True, True, True),
 }
 
@@ -62,7 +66,7 @@ def test_every_choice_computes_the_product(dtype: str, by_k: bool, tmp_path: Pat
 
 
 def test_every_site_is_needed(tmp_path: Path) -> None:
-    names = ("deep_a", "all")
+    names = ("deep_a", "all", "keep_a", "keep_b")
     project = built(programs_of([kernel(name, CHOICES[name], "f16", False) for name in names], 3), tmp_path)
     rng = np.random.default_rng(8)
     a, b = rng.standard_normal((1, 200, 300)).astype(np.float16), rng.standard_normal((1, 150, 300)).astype(np.float16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -10,8 +11,8 @@ from ascend_run import Case, built, built_kernel, mask_sites, programs_of
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import Kernel
-from moec.codegen.kernels.cube import Product, matmul_kernel
 from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile, cube_tile
 
 CAPS = Capacities(aic=2, aiv=2)
@@ -97,7 +98,13 @@ def test_grouped_matmul(tmp_path: Path) -> None:
     experts, n, k = 5, 75, 90
     tile = CubeTile(32, 48, 64, 32, 2)
     dtypes = {"g32": ("f32", "f32"), "g16": ("f16", "f16"), "gb16": ("bf16", "bf16")}
-    kernels = [grouped_matmul_kernel(x, CAPS, tile, Grouped(experts, n, k, *d)) for x, d in dtypes.items()]
+    kept = {
+        "ga": replace(tile, keep="a", k1=96, k1b=32, block_n=96, diagonal=True, stagger=True),
+        "gb": replace(tile, keep="b", k1b=96, k1=32, block_m=64, bypass="b", panel=1),
+        "gs": replace(tile, m=16, stagger=True, diagonal=True, panel=2),
+    }
+    dtypes |= dict.fromkeys(kept, ("bf16", "f32"))
+    kernels = [grouped_matmul_kernel(x, CAPS, kept.get(x, tile), Grouped(experts, n, k, *d)) for x, d in dtypes.items()]
     project = built(programs_of(kernels, 2), tmp_path)
     for counts in ([5, 0, 3, 0, 1], [0, 0, 0, 0, 0], [0, 0, 0, 0, 70], [33, 1, 32, 2, 64], [1, 0, 0, 0, 0]):
         c = np.array(counts, np.int32)

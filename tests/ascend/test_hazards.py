@@ -12,15 +12,16 @@ from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.hazards import check
 from moec.codegen.kernel_ir import Barrier, For, If, Kernel, SetFlag, Stmt, WaitFlag
-from moec.codegen.kernels.cube import Product, matmul_kernel
 from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
 from moec.codegen.kernels.grouped_dw import GroupedDW, grouped_dw_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.scalar import ceildiv, smin
 from moec.codegen.tiling import CubeTile
 
 CAPS = Capacities()
 TILE = CubeTile(32, 48, 64, 32, 2)
 DEEP = CubeTile(32, 48, 128, 32, 2, 64)
+KEPT = CubeTile(32, 48, 208, 32, 2, 64, keep="a", block_n=96)
 
 
 def chain(slots: int, in_place: bool = False) -> Kernel:
@@ -50,6 +51,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "matmul": lambda: matmul_kernel("mm", CAPS, TILE, Product(None, 96, 200, 1, "f32", "f32", False)),
     "matmul k by n": lambda: matmul_kernel("mm", CAPS, TILE, Product(None, 96, 200, 1, "f16", "f32", True)),
     "grouped": lambda: grouped_matmul_kernel("gmm", CAPS, TILE, Grouped(4, 96, 200, "bf16", "bf16")),
+    "kept": lambda: grouped_matmul_kernel("gmm", CAPS, KEPT, Grouped(4, 96, 200, "bf16", "f32")),
     "gathered": lambda: grouped_matmul_kernel("gmm", CAPS, DEEP, Grouped(4, 96, 200, "bf16", "bf16", gathered_hi=90)),
     "gathered dW": lambda: grouped_dw_kernel("dw", CAPS, TILE, GroupedDW(4, 96, 40, "f32", "f32", gathered_hi=90)),
 }

@@ -10,8 +10,8 @@ from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.emit import emit_kernel
 from moec.codegen.kernel_ir import Kernel
-from moec.codegen.kernels.cube import Product, matmul_kernel
 from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.project import environment
 from moec.codegen.scalar import ceildiv, choose, eq, smin
 from moec.codegen.text import print_kernel

@@ -9,8 +9,8 @@ import pytest
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import Kernel
-from moec.codegen.kernels.cube import Product, matmul_kernel
 from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.limits import check_limits
 from moec.codegen.scalar import smin
 from moec.codegen.tiling import cube_tile

@@ -7,7 +7,7 @@ from dataclasses import replace
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import Kernel, SyncAll
-from moec.codegen.kernels.cube import Product, matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.races import check_races
 from moec.codegen.tiling import CubeTile
 

@@ -9,8 +9,8 @@ import numpy as np
 from ascend_run import built_kernel, executed
 
 from moec.codegen.capacities import Capacities
-from moec.codegen.kernels.cube import Product, matmul_kernel
 from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile
 from moec.targets.ascend.machine import Machine, load
 from moec.targets.ascend.model.scenario import Scenario

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import Kernel
-from moec.codegen.kernels.cube import Product, matmul_kernel
-from moec.codegen.tiling import PANELS, CubeTile, cube_tile, panel
+from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
+from moec.codegen.tile_cost import ProductSize, cycles
+from moec.codegen.tiling import PANELS, CubeTile, cube_tile, panel, streamed
 from moec.targets.ascend.machine import load, machines
 from moec.targets.ascend.model.result import KernelResult
 from moec.targets.ascend.model.simulate import simulate
@@ -113,7 +115,7 @@ def test_cores_that_read_one_line_wait_in_turn() -> None:
 def test_the_panel_that_is_chosen() -> None:
     """One that the model finds no slower than whole columns, and whole columns where there is nothing to gain."""
     tile = CubeTile(128, 256, 256, 64, 1)
-    assert panel(tile, 1024, 7680, 2048, 2, 24) == 0
+    assert panel(tile, ProductSize(1024, 7680, 2048, 2)) == 0
     for m, n, k in ((16384, 4608, 7680), (8192, 8192, 4096), (16384, 3072, 1536)):
         chosen = cube_tile(m, n, k, "bf16", CAPS)
         assert chosen.panel in PANELS[1:]
@@ -125,3 +127,46 @@ def test_two_buffers_of_l1_overlap_loads_and_products() -> None:
     assert two.us < 0.8 * one.us
     assert one.busy["MTE2"] + one.busy["MTE1"] > 0.95 * one.cycles
     assert two.busy["MTE2"] > 0.9 * two.cycles
+
+
+GROUPS = [(8, 1024, 2048, 32), (128, 1536, 1024, 16), (512, 1024, 512, 8), (1, 256, 7680, 24)]
+"""Rows, N and K of the product of each expert, and how many experts."""
+FIXED = [
+    CubeTile(16, 64, 1024, 256, 2),
+    CubeTile(16, 256, 256, 64, 2),
+    CubeTile(64, 256, 256, 64, 2),
+    CubeTile(128, 128, 256, 64, 2),
+    CubeTile(128, 256, 256, 64, 1),
+]
+
+
+def grouped(m: int, n: int, k: int, experts: int, tile: CubeTile) -> KernelResult:
+    kernel = grouped_matmul_kernel("gmm", CAPS, tile, Grouped(experts, n, k, "bf16", "bf16"))
+    return simulate(kernel, B1, {"S": m * experts})
+
+
+@pytest.mark.parametrize(("m", "n", "k", "experts"), GROUPS)
+def test_the_tile_that_is_chosen_for_experts(m: int, n: int, k: int, experts: int) -> None:
+    """No slower than tiles that are good for some sizes, and counted about as the model times it."""
+    chosen = cube_tile(m, n, k, "bf16", CAPS, out="bf16", groups=experts, known_k=True)
+    found = grouped(m, n, k, experts, chosen)
+    assert found.us <= 1.03 * min(grouped(m, n, k, experts, tile).us for tile in FIXED)
+    counted = cycles(chosen, ProductSize(m, n, k, 2, 2, experts, 24, known_k=True))
+    assert 0.7 * found.cycles <= counted <= 1.15 * found.cycles
+
+
+def test_a_kept_operand_is_copied_once_a_block() -> None:
+    """Four tiles share an expert's weights, or its rows: one copy into L1 instead of four."""
+    tile = CubeTile(64, 64, 256, 64, 2)
+    plain = grouped(256, 256, 256, 24, tile).path_bytes["GM->L1"]
+    operand = 24 * 256 * 256 * 2
+    assert plain == 2 * 4 * operand
+    for keep in ("a", "b"):
+        kept = replace(tile, keep=keep, block_m=256 if keep == "b" else 0, block_n=256 if keep == "a" else 0)
+        assert grouped(256, 256, 256, 24, kept).path_bytes["GM->L1"] == plain - 3 * operand
+
+
+def test_what_is_read_once_passes_by_the_l2() -> None:
+    tile = CubeTile(128, 256, 256, 64, 1)
+    assert streamed(tile, 128, 7680) == "b" and streamed(tile, 129, 256) == "a"
+    assert streamed(tile, None, 7680) == "" and streamed(tile, 100, 100) == "ab"

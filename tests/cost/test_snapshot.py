@@ -7,8 +7,8 @@ from collections.abc import Callable
 from cost_kernels import scale_kernel
 
 from moec.codegen.capacities import Capacities
-from moec.codegen.kernels.cube import Product, matmul_kernel
 from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile
 from moec.targets.ascend.machine import load, machines
 from moec.targets.ascend.model.result import MODEL_VERSION, KernelResult

@@ -16,7 +16,7 @@ from functools import cache
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import For, If, Instr, Stmt
-from moec.codegen.kernels.cube import Product, matmul_kernel
+from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile
 from moec.targets.ascend.machine import Machine, load
 from moec.targets.ascend.model.result import KernelResult
