@@ -24,6 +24,7 @@ from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import GmTensor, Kernel, LocalRef
 from moec.codegen.kernels.attention_cube import L0, Matrix, load, multiply, pad_to, write_out
+from moec.codegen.kernels.attention_packed import Packed, packed_tensors, witness_data
 from moec.codegen.kernels.attention_scores import LANES, Place, Scores, by_rows, fold, spread
 from moec.codegen.kernels.attention_tile import Attention, Tile
 from moec.codegen.scalar import Arg, Scalar, Var, align, ceildiv, choose, smax, smin
@@ -46,6 +47,7 @@ class Tensors:
     q_rope: GmTensor | None
     k_rope: GmTensor | None
     mask: GmTensor | None
+    packed: Packed | None
     sinks: GmTensor | None
     y: GmTensor
     softmax_max: GmTensor | None
@@ -70,7 +72,7 @@ class Work:
     tiles: Scalar
 
 
-def work_of(k: KernelBuilder, a: Attention, t: Tile, number: Scalar) -> Work:
+def work_of(k: KernelBuilder, a: Attention, t: Tile, number: Scalar, packed: Packed | None) -> Work:
     """The ``number``-th tile: heads vary fastest, and late rows come first, as under a causal mask they have most
     keys."""
     pairs = a.batch * a.heads
@@ -84,6 +86,10 @@ def work_of(k: KernelBuilder, a: Attention, t: Tile, number: Scalar) -> Work:
     first: Scalar = 0
     if a.window is not None:
         first = k.let("first", smax(0, row + a.offset - a.window + 1) // t.keys)
+    if packed is not None:
+        behind = k.read("behind", packed.after[row + rows - 1])
+        end = k.let("endOwn", smin(end, a.keys - behind))
+        first = k.let("firstOwn", smax(first, k.read("start", packed.first[row]) // t.keys))
     tiles = k.let("tiles", ceildiv(smax(0, end - first * t.keys), t.keys))
     return Work(k.let("batch", pair // a.heads), head, head // (a.heads // a.kv_heads), row, rows, first, end, tiles)
 
@@ -134,7 +140,7 @@ def _parameters(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities) -> Te
     if a.rope:
         q_rope = k.gm("qRope", a.dtype, (*heads, a.rope), "in")
         k_rope = k.gm("kRope", a.dtype, (a.batch, a.rope_heads, a.keys, a.rope), "in")
-    mask = mask_tensor(k, a)
+    mask, packed = mask_tensor(k, a), packed_tensors(k, a)
     if a.sinks:
         sinks = k.gm("sinks", a.sinks, (a.heads,), "in")
     y = k.gm("y", a.dtype, (*heads, a.values), "out")
@@ -142,7 +148,7 @@ def _parameters(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities) -> Te
         row_max, row_sum = k.gm("softmaxMax", "f32", heads, "out"), k.gm("softmaxSum", "f32", heads, "out")
     groups = (caps.aic, 2, t.rows)
     return Tensors(
-        q, key, v, q_rope, k_rope, mask, sinks, y, row_max, row_sum,
+        q, key, v, q_rope, k_rope, mask, packed, sinks, y, row_max, row_sum,
         k.gm("scores", "f32", (*groups, t.keys), "inout", "workspace"),
         k.gm("probs", a.dtype, (*groups, t.keys), "inout", "workspace"),
         k.gm("products", "f32", (*groups, a.out_pitch), "inout", "workspace"),
@@ -169,7 +175,7 @@ class _Cube:
     def run(self, q_tiles: Scalar) -> None:
         k, a, t, x = self.k, self.a, self.t, self.x
         with k.loop("t", k.core, q_tiles, k.cores) as number:
-            w = work_of(k, a, t, number)
+            w = work_of(k, a, t, number, x.packed)
             m16 = k.let("m16", align(w.rows, 16))
             q = Matrix(self.q1[0], w.rows, a.inner, m16)
             with k.if_(w.tiles > 0):
@@ -239,15 +245,15 @@ class _Vector:
         self.each = k.ub("each", "f32", half * 8)
         self.sink = k.ub("sink", "f32", 8) if a.sinks else None
         self.sink16 = k.ub("sink16", a.sinks, 16) if a.sinks in ("f16", "bf16") else None
-        self.scores = Scores(k, a, t, x.mask)
+        self.scores = Scores(k, a, t, x.mask, x.packed)
 
     def run(self, q_tiles: Scalar) -> None:
-        k, a, t = self.k, self.a, self.t
+        k, a, t, x = self.k, self.a, self.t, self.x
         group = k.let("group", k.core // 2)
         self.scores.start()
         k.fill(self.found[0], 0.0, t.half)
         with k.loop("tv", group, q_tiles, k.cores) as number:
-            w = work_of(k, a, t, number)
+            w = work_of(k, a, t, number, x.packed)
             half = k.let("share", ceildiv(w.rows, 2))
             skip = k.let("skip", k.sub * half)
             mine = k.let("mine", smin(half, w.rows - skip))
@@ -364,6 +370,6 @@ def witnesses(k: KernelBuilder, a: Attention, t: Tile) -> None:
         for field, number in ((a.batch, batch), (a.queries, queries), (a.keys, keys), (a.offset, keys - queries)):
             if isinstance(field, Arg):
                 values[field.name] = number
-        k.witness(cores, None, **{name: values[name] for name in dict.fromkeys(free)})
+        k.witness(cores, witness_data(a, values), **{name: values[name] for name in dict.fromkeys(free)})
         if not free:
             break

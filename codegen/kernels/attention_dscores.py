@@ -38,7 +38,7 @@ class ScoreGradients:
             for n, of, least in given
             if of is not None
         ]
-        self.scores = Scores(k, a, t, x.mask)
+        self.scores = Scores(k, a, t, x.mask, x.packed)
 
     def start(self) -> None:
         """Constants of the whole kernel."""

@@ -26,6 +26,7 @@ from moec.codegen.kernel_ir import Buffer, GmTensor, Kernel, LocalRef
 from moec.codegen.kernels.attention import PROBS_READY, SCORES_READY, rows_that_see
 from moec.codegen.kernels.attention_cube import L0, load, multiply, pad_to, write_out
 from moec.codegen.kernels.attention_dscores import ScoreGradients
+from moec.codegen.kernels.attention_packed import witness_data
 from moec.codegen.kernels.attention_pairs import Outer, Pair, Walk
 from moec.codegen.kernels.attention_panels import Inputs, Operands, Panel, declare_inputs, panel
 from moec.codegen.kernels.attention_scores import Place
@@ -226,7 +227,7 @@ def attention_grad_kernel(
     k = KernelBuilder(name, "mix", caps, source)
     x = declare_inputs(k, a, sums.dprobs)
     out = _results(k, a, t, caps, sums)
-    walk = Walk(k, a, t, sums.by_keys)
+    walk = Walk(k, a, t, sums.by_keys, x.packed)
     with k.on_cube():
         _Cube(k, a, t, x, out, walk, sums).run()
     with k.else_():
@@ -270,6 +271,7 @@ def grad_witnesses(k: KernelBuilder, a: Attention, t: Tile) -> None:
     )
     free = [(f, i) for i, f in enumerate((a.batch, a.queries, a.keys, a.offset)) if isinstance(f, Arg)]
     for cores, shape in zip((1, 1, 2, 1, 1, 1), shapes, strict=True):
-        k.witness(cores, None, **{f.name: shape[i] for f, i in free})
+        values = {f.name: shape[i] for f, i in free}
+        k.witness(cores, witness_data(a, values), **values)
         if not free:
             break

@@ -18,6 +18,7 @@ from moec.codegen.kernels.attention import PROBS_READY, SCORES_READY
 from moec.codegen.kernels.attention_cube import L0
 from moec.codegen.kernels.attention_dscores import ScoreGradients
 from moec.codegen.kernels.attention_grad import grad_witnesses
+from moec.codegen.kernels.attention_packed import Packed
 from moec.codegen.kernels.attention_pairs import Pair
 from moec.codegen.kernels.attention_panels import Inputs, Operands, declare_inputs
 from moec.codegen.kernels.attention_scores import Place
@@ -41,9 +42,9 @@ class Spot:
 class Walk:
     """Which tiles of the mask there are, and whose scores each was added to."""
 
-    def __init__(self, k: KernelBuilder, a: Attention, t: Tile):
+    def __init__(self, k: KernelBuilder, a: Attention, t: Tile, packed: Packed | None):
         assert a.mask is not None
-        self.k, self.a, self.t, self.mask = k, a, t, a.mask
+        self.k, self.a, self.t, self.mask, self.packed = k, a, t, a.mask, packed
         self.batches: Scalar = a.batch if a.mask.batch else 1
         self.heads = a.heads if a.mask.heads else 1
         self.tiles = ceildiv(a.keys, t.keys)
@@ -61,6 +62,9 @@ class Walk:
             pairs = k.let("seen", choose(key < row + rows + a.offset, pairs, 0))
         if a.window is not None:
             pairs = k.let("near", choose(key + keys > row + a.offset - a.window + 1, pairs, 0))
+        if self.packed is not None:
+            start, behind = k.read("start", self.packed.first[row]), k.read("behind", self.packed.after[row + rows - 1])
+            pairs = k.let("own", choose(key + keys > start, choose(key < a.keys - behind, pairs, 0), 0))
         return Spot(plane // self.heads, plane % self.heads, row, rows, key, keys, pairs)
 
     def pair(self, s: Spot, i: Scalar) -> Pair:
@@ -152,7 +156,7 @@ def attention_mask_grad_kernel(
     """The gradient in ``dtype`` [B or 1, N or 1, S, T], as the mask has batches and heads."""
     k = KernelBuilder(name, "mix", caps, source)
     x = declare_inputs(k, a)
-    walk = Walk(k, a, t)
+    walk = Walk(k, a, t, x.packed)
     out = k.gm("dmask", dtype, (walk.batches, walk.heads, a.queries, a.keys), "out")
     groups = (caps.aic, 2, t.rows, t.keys)
     scores = k.gm("scores", "f32", groups, "inout", "workspace")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernels.attention import work_of
+from moec.codegen.kernels.attention_packed import Packed
 from moec.codegen.kernels.attention_tile import Attention, Tile
 from moec.codegen.scalar import Scalar, ceildiv, smax, smin
 
@@ -40,8 +41,8 @@ class Pair:
 class Walk:
     """Which pairs a group visits."""
 
-    def __init__(self, k: KernelBuilder, a: Attention, t: Tile, by_keys: bool):
-        self.k, self.a, self.t, self.by_keys = k, a, t, by_keys
+    def __init__(self, k: KernelBuilder, a: Attention, t: Tile, by_keys: bool, packed: Packed | None):
+        self.k, self.a, self.t, self.by_keys, self.packed = k, a, t, by_keys, packed
 
     @property
     def total(self) -> Scalar:
@@ -53,7 +54,7 @@ class Walk:
     def outer(self, number: Scalar) -> Outer:
         k, a, t = self.k, self.a, self.t
         if not self.by_keys:
-            w = work_of(k, a, t, number)
+            w = work_of(k, a, t, number, self.packed)
             return Outer(w.batch, w.kv_head, w.tiles, w.head, w.row, w.rows, w.first * t.keys, w.end)
         pair = k.let("pair", number % (a.batch * a.kv_heads))
         key = k.let("key", number // (a.batch * a.kv_heads) * t.keys)
@@ -64,6 +65,10 @@ class Walk:
             first = k.let("firstTile", smax(0, key - a.offset) // t.rows)
         if a.window is not None:  # and not further on than the window reaches from the last
             last = k.let("lastRow", smax(0, smin(a.queries, key + keys - 1 + a.window - a.offset)))
+        if self.packed is not None:  # no query of another sequence than those of the tile's keys
+            behind = k.read("behind", self.packed.after[key + keys - 1])
+            last = k.let("lastOwn", smin(last, a.queries - behind))
+            first = k.let("firstOwn", smax(first, k.read("start", self.packed.first[key]) // t.rows))
         each = k.let("tilesEach", ceildiv(smax(0, last - first * t.rows), t.rows))
         share = a.heads // a.kv_heads
         batch, head = k.let("batch", pair // a.kv_heads), k.let("kvHead", pair % a.kv_heads)

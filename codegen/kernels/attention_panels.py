@@ -9,6 +9,7 @@ from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernel_ir import Buffer, GmTensor
 from moec.codegen.kernels.attention import declare_args, mask_tensor
 from moec.codegen.kernels.attention_cube import L0, Matrix, load, multiply, pad_to, write_out
+from moec.codegen.kernels.attention_packed import Packed, packed_tensors
 from moec.codegen.kernels.attention_pairs import Pair
 from moec.codegen.kernels.attention_tile import Attention, Tile
 from moec.codegen.scalar import Scalar, align
@@ -31,6 +32,7 @@ class Inputs:
     q_rope: GmTensor | None
     k_rope: GmTensor | None
     mask: GmTensor | None
+    packed: Packed | None
 
 
 def declare_inputs(k: KernelBuilder, a: Attention, dprobs: bool = True) -> Inputs:
@@ -46,7 +48,7 @@ def declare_inputs(k: KernelBuilder, a: Attention, dprobs: bool = True) -> Input
     if a.rope:
         q_rope = k.gm("qRope", d, (*heads, a.rope), "in")
         k_rope = k.gm("kRope", d, (a.batch, a.rope_heads, a.keys, a.rope), "in")
-    return Inputs(q, key, v, dy, row_max, row_sum, delta, q_rope, k_rope, mask_tensor(k, a))
+    return Inputs(q, key, v, dy, row_max, row_sum, delta, q_rope, k_rope, mask_tensor(k, a), packed_tensors(k, a))
 
 
 @dataclass(slots=True)

@@ -105,7 +105,7 @@ def heads_kernel(name: str, caps: Capacities, a: Attention, source: Sequence[str
     """out [B, 1, T, R] = sum over heads, first to last, of parts [B, M, T, R] f32."""
     k = KernelBuilder(name, "aiv", caps, source)
     batch: Scalar = k.arg("B") if isinstance(a.batch, Arg) else a.batch
-    keys: Scalar = k.arg("T") if isinstance(a.keys, Arg) else a.keys
+    keys: Scalar = k.arg(a.keys.name) if isinstance(a.keys, Arg) else a.keys
     parts = k.gm("parts", "f32", (batch, a.kv_heads, keys, a.rope), "in")
     out = k.gm("out", a.dtype, (batch, 1, keys, a.rope), "out")
     part, acc = k.ub("part", "f32", CHUNK, 2), k.ub("acc", "f32", CHUNK)
@@ -126,6 +126,6 @@ def heads_kernel(name: str, caps: Capacities, a: Attention, source: Sequence[str
             k.cast(result, acc[0], count)
         k.store(out[b * row + at], result, count)
     for size in ((1, 0), (1, 1), (2, 3 * CHUNK // max(1, a.rope) + 5)):
-        values = dict(zip(("B", "T"), size, strict=True))
+        values = dict(zip(("B", a.keys.name if isinstance(a.keys, Arg) else "T"), size, strict=True))
         k.witness(1, None, **{n: values[n] for n in k.arguments()})
     return k.finish(ceildiv(keys * a.rope, CHUNK) * batch)

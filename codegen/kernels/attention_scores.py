@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmTensor, LocalRef
+from moec.codegen.kernels.attention_packed import Packed
 from moec.codegen.kernels.attention_tile import BITS_ROW, Attention, Tile
 from moec.codegen.scalar import Scalar, align, ceildiv
 
@@ -78,11 +79,66 @@ def fold(k: KernelBuilder, name: str, work: Buffer | None, s: LocalRef, rows: Sc
     return work[0]
 
 
+class Sequences:
+    """Leaves each row of scores the keys of its own sequence."""
+
+    def __init__(self, k: KernelBuilder, a: Attention, t: Tile, packed: Packed):
+        self.k, self.a, self.t, self.packed = k, a, t, packed
+        self.places = k.ub("places", "i32", t.half)
+        self.bounds, self.each = k.ub("bounds", "f32", t.half), k.ub("eachBound", "f32", t.half * 8)
+        self.apart = k.ub("apart", "f32", t.half * t.keys)
+
+    def start(self) -> None:
+        self.k.fill(self.bounds[0], 0.0, self.t.half)
+
+    def limit(self, s: LocalRef, p: Place, index: Buffer, bits: Buffer) -> None:
+        """``index`` has numbers of keys in a row, ``bits`` is room for a comparison; where causal, no key behind a
+        sequence is left."""
+        k, a = self.k, self.a
+        last = k.read("startOfLast", self.packed.first[p.row + p.rows - 1])
+        with k.if_(last > p.key):
+            self._compare(s, p, index, bits, self.packed.first, 1.0, 0 - p.key, "CMPMODE::GE")
+        if not a.causal:
+            behind = k.read("behindFirst", self.packed.after[p.row])
+            with k.if_(p.key + p.keys + behind > a.queries):
+                self._compare(s, p, index, bits, self.packed.after, -1.0, a.queries - p.key, "CMPMODE::LT")
+
+    def _compare(self, s: LocalRef, p: Place, index: Buffer, bits: Buffer, of: GmTensor, sign: float, shift: Scalar,
+                 mode: str) -> None:  # fmt: skip
+        """Keeps scores whose key stands to ``sign`` times the row's in ``of`` plus ``shift`` as ``mode`` says."""
+        k, t = self.k, self.t
+        count = p.rows * t.keys
+        k.load(self.places[0], of[p.row], p.rows)
+        k.cast(self.bounds[0], self.places[0], p.rows)
+        if sign < 0:
+            k.v("Muls", self.bounds[0], self.bounds[0], scalar=sign, count=p.rows)
+        k.v("Adds", self.bounds[0], self.bounds[0], scalar=shift, count=p.rows)
+        spread(k, self.each[0], self.bounds[0], t.half)
+        for at in range(0, t.keys, LANES):
+            k.v(
+                "Sub.rep",
+                self.apart[0][at],
+                index[0][at],
+                self.each[0],
+                mask=LANES,
+                repeatTime=p.rows,
+                dstBlkStride=1,
+                src0BlkStride=1,
+                src1BlkStride=0,
+                dstRepStride=t.keys // 8,
+                src0RepStride=0,
+                src1RepStride=1,
+            )
+        k.v("CompareScalar", bits[0], self.apart[0], scalar=0.0, mode=mode, count=count)
+        k.v("SelectScalar", s, bits[0], s, scalar=NEGATIVE, count=count)
+
+
 class Scores:
     """Loads raw scores and makes them the masked ones. Buffers are reserved when it is made."""
 
-    def __init__(self, k: KernelBuilder, a: Attention, t: Tile, mask: GmTensor | None):
+    def __init__(self, k: KernelBuilder, a: Attention, t: Tile, mask: GmTensor | None, packed: Packed | None):
         self.k, self.a, self.t, self.mask = k, a, t, mask
+        self.sequences = None if packed is None else Sequences(k, a, t, packed)
         each = t.half * t.keys
         self.index = k.ub("index", "f32", BITS_ROW)  # key - query of as many rows as one comparison covers
         self.bits = k.ub("bits", "u8", max(32, each // 8))
@@ -104,6 +160,8 @@ class Scores:
     def start(self) -> None:
         """Constants of the whole kernel."""
         k, t = self.k, self.t
+        if self.sequences is not None:
+            self.sequences.start()
         for q in range(BITS_ROW // t.keys):
             k.v("ArithProgression", self.index[0][q * t.keys], firstValue=float(-q), diffValue=1.0, count=t.keys)
         if self.two is not None:
@@ -132,6 +190,8 @@ class Scores:
                 k.v("Muls", slope, slope, scalar=-1.0 / a.softcap**2, count=count)
                 k.v("Adds", slope, slope, scalar=1.0, count=count)
         self._limits(s, p)
+        if self.sequences is not None:
+            self.sequences.limit(s, p, self.index, self.bits)
         if a.mask is not None and a.mask.keys:
             self._mask(s, p)
         elif a.mask is not None:

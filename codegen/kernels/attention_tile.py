@@ -39,6 +39,8 @@ class Mask:
 class Attention:
     """Sizes are numbers or run-time arguments (as Arg); ``window`` and ``softcap`` None where there is none.
 
+    ``packed``: positions are several sequences, as many queries as keys.
+
     q [batch, heads, queries, width], k [batch, kv_heads, keys, width], v [batch, kv_heads, keys, values]; ``rope``
     columns of the rotary part (0: none), whose keys have ``rope_heads`` heads.
     """
@@ -63,6 +65,7 @@ class Attention:
     zero_empty: bool = True
     stats: bool = False
     backward: bool = False
+    packed: bool = False
 
     @property
     def inner(self) -> int:
@@ -112,7 +115,11 @@ def forward_ub(t: Tile, a: Attention) -> int:
     total += 2 * t.half * a.out_pitch * 4 + t.half * 64 * 4 + t.half * 4 * 16 + each // 8 + 4096
     if a.mask is not None:
         total += _mask_bytes(t, a.mask)
-    return total
+    return total + _packed_bytes(t, a)
+
+
+def _packed_bytes(t: Tile, a: Attention) -> int:
+    return t.half * (t.keys * 4 + 48) if a.packed else 0
 
 
 def _mask_bytes(t: Tile, mask: Mask) -> int:
@@ -172,7 +179,7 @@ def backward_ub(t: Tile, a: Attention) -> int:
     each = t.half * t.keys
     total = 2 * t.score_slots * each * 4 + (2 * each * size if size == 2 else 0) + each * 4
     total += t.half * 4 * 28 + each // 8 + 8192 + (0 if a.softcap is None else each * 4)
-    return total + (0 if a.mask is None else _mask_bytes(t, a.mask))
+    return total + (0 if a.mask is None else _mask_bytes(t, a.mask)) + _packed_bytes(t, a)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moec.codegen.kernel_ir import Kernel
 from moec.codegen.kernels.attention import attention_kernel
+from moec.codegen.kernels.attention_packed import packed_kernel
 from moec.codegen.kernels.attention_tile import Attention, Mask, forward_tile
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
 from moec.codegen.scalar import Arg, Scalar
@@ -58,17 +59,18 @@ def described(node: Node, mask_at: int, rope_at: int, stats: bool = False) -> tu
     batch, heads, queries, width = q.type.dims
     _, kv_heads, keys, values = v.type.dims
     attrs = node.attrs
-    if optional(node, rope_at + 2) is not None:
-        raise refuse(node, "of packed sequences", "give a mask of which keys each query attends")
     if attrs["scale"] <= 0:
         raise refuse(node, f"with scale {attrs['scale']}", "use a positive scale")
+    packed = optional(node, rope_at + 2) is not None
     dims = dict(zip(NAMES, (batch, queries, keys, attrs["offset"]), strict=True))
     scalars: dict[str, Scalar] = {n: d if isinstance(d, int) else Arg(n) for n, d in dims.items()}
+    if packed:
+        del dims["T"]
     n = number(node, heads, "heads")
     described = Attention(
         scalars["B"],
         scalars["S"],
-        scalars["T"],
+        scalars["S"] if packed else scalars["T"],
         n,
         number(node, kv_heads, "key heads"),
         number(node, width, "columns"),
@@ -85,6 +87,7 @@ def described(node: Node, mask_at: int, rope_at: int, stats: bool = False) -> tu
         0 if k_rope is None else number(node, k_rope.type.dims[1], "rotary heads"),
         attrs["empty_rows"] == "zero",
         stats,
+        packed=packed,
     )
     return described, {n: d for n, d in dims.items() if not isinstance(d, int)}
 
@@ -100,6 +103,20 @@ def workspace(cx: Lowering, kernel: Kernel) -> dict[str, str]:
     return out
 
 
+def sequences(cx: Lowering, node: Node, a: Attention, at: int) -> dict[str, str]:
+    """What kernels read of packed sequences, made from operand ``at``; nothing where there is none."""
+    given = optional(node, at)
+    if given is None:
+        return {}
+    queries, (count,) = node.operand(0).type.dims[2], given.type.dims
+    operands = {n: cx.scratch(n, "i32", (queries,)) for n in ("seqFirst", "seqAfter")}
+    dtype, known = device_dtype(given.type.dtype), count if isinstance(count, int) else None
+    args = ({} if isinstance(queries, int) else {"S": queries}) | ({} if known is not None else {"C": count})
+    kernel = packed_kernel("attention_packed", cx.capacities, a, dtype, known)
+    cx.launch(node, kernel, operands | {"cuSeqlens": cx.tensor(given)}, args)
+    return operands
+
+
 def _lower(cx: Lowering, node: Node, stats: bool) -> None:
     a, args = described(node, 3, 5, stats)
     queries, keys = node.operand(0).type.dims[2], node.operand(1).type.dims[2]
@@ -110,6 +127,7 @@ def _lower(cx: Lowering, node: Node, stats: bool) -> None:
         value = optional(node, index)
         if value is not None:
             operands[name] = cx.tensor(value)
+    operands |= sequences(cx, node, a, 7)
     operands["y"] = cx.result(node)
     if stats:
         operands |= {"softmaxMax": cx.result(node, 1), "softmaxSum": cx.result(node, 2)}

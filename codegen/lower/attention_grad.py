@@ -10,7 +10,7 @@ from moec.codegen.kernels.attention_mask_grad import attention_mask_grad_kernel
 from moec.codegen.kernels.attention_rows import delta_kernel, heads_kernel, sinks_kernel
 from moec.codegen.kernels.attention_tile import backward_tiles, mask_grad_tile
 from moec.codegen.kernels.vector.sums import Sums, sums_kernel
-from moec.codegen.lower.attention import described, optional, workspace
+from moec.codegen.lower.attention import described, optional, sequences, workspace
 from moec.codegen.lower.base import Lowering, lowering, node_name
 from moec.ir.graph import Node
 from moec.ir.symbol import Dim
@@ -37,7 +37,7 @@ def attention_grad(cx: Lowering, node: Node) -> None:
     batch = node.operand(1).type.dims[0]
     parts = cx.scratch("rope_parts", "f32", (batch, a.kv_heads, keys, a.rope)) if shared else ""
     results = {"dq": DQ, "dk": DK, "dv": DV} | ({"dqRope": DQ_ROPE, "dkRope": DK_ROPE} if a.rope else {})
-    operands |= {n: cx.result(node, i) for n, i in results.items()}
+    operands |= {n: cx.result(node, i) for n, i in results.items()} | sequences(cx, node, a, 11)
     if shared:
         operands["dkRope"] = parts
     for of, tile in tiles.items():
@@ -46,7 +46,7 @@ def attention_grad(cx: Lowering, node: Node) -> None:
         cx.launch(node, kernel, {p.name: mine[p.name] for p in kernel.params}, args)
     if shared:
         kernel = heads_kernel(f"attention_heads_{a.dtype}", cx.capacities, a)
-        dims: dict[str, Dim] = {n: args[n] for n in ("B", "T") if n in args}
+        dims = {p.name: args[p.name] for p in kernel.args}
         cx.launch(node, kernel, {"parts": parts, "out": cx.result(node, DK_ROPE)}, dims)
     if a.sinks:
         sums = {n: operands[n] for n in ("softmaxMax", "softmaxSum", "delta")}
@@ -68,6 +68,7 @@ def attention_mask_grad(cx: Lowering, node: Node) -> None:
         value = optional(node, index)
         if value is not None:
             operands[name] = cx.tensor(value)
+    operands |= sequences(cx, node, a, 10)
     rows = {"y": cx.tensor(node.operand(3)), "dy": operands["dy"], "delta": delta}
     cx.launch(node, delta_kernel(f"attention_delta_{a.dtype}", cx.capacities, a), rows, args)
     lead: Dim = (q.type.dims[0] if a.mask.batch else 1) * (a.heads if a.mask.heads else 1)

@@ -172,4 +172,4 @@ def _by_scores(
 
 def _per_head(x: Array, heads: int) -> Array:
     """[B, N, T, W] summed over the query heads that share one of ``heads``: [B, heads, T, W]."""
-    return np.sum(x.reshape(x.shape[0], heads, -1, *x.shape[2:]), axis=2)
+    return np.sum(x.reshape(x.shape[0], heads, x.shape[1] // heads, *x.shape[2:]), axis=2)

@@ -17,6 +17,8 @@ from moec.ops.attention import attend
 from moec.ops.attention_grad import AttentionGrad, AttentionMaskGrad
 
 CAPS = Capacities(aic=2, aiv=4)
+SEQUENCES = 4
+"""Packed in one batch, some of them empty as it comes."""
 SMALL = {"S": 32, "T": 64}
 """Typical sizes that make tiles of 32 queries by 64 keys."""
 ORDERS = ("forward", "reverse", "random:3")
@@ -45,6 +47,11 @@ class Net:
     rope: tuple[int, int] | None = None
     empty: str = "zero"
     stats: bool = False
+    packed: bool = False
+
+    @property
+    def keys(self) -> str:
+        return "S" if self.packed else "T"
 
     @property
     def attrs(self) -> dict[str, object]:
@@ -66,15 +73,17 @@ class Net:
         if self.rope:
             columns, heads = self.rope
             out["q_rope"] = f"{self.dtype}[B, {self.heads}, S, {columns}]"
-            out["k_rope"] = f"{self.dtype}[B, {heads}, T, {columns}]"
+            out["k_rope"] = f"{self.dtype}[B, {heads}, {self.keys}, {columns}]"
+        if self.packed:
+            out["cu_seqlens"] = "i32[C]"
         return out
 
     def types(self) -> dict[str, str]:
         d = self.dtype
         return {
             "q": f"{d}[B, {self.heads}, S, {self.width}]",
-            "k": f"{d}[B, {self.kv}, T, {self.width}]",
-            "v": f"{d}[B, {self.kv}, T, {self.values}]",
+            "k": f"{d}[B, {self.kv}, {self.keys}, {self.width}]",
+            "v": f"{d}[B, {self.kv}, {self.keys}, {self.values}]",
             "y": f"{d}[B, {self.heads}, S, {self.values}]",
             "softmax_max": f"f32[B, {self.heads}, S]",
             "softmax_sum": f"f32[B, {self.heads}, S]",
@@ -93,7 +102,7 @@ def program(nets: Mapping[str, Net], grad: bool, caps: Capacities = CAPS, by_mas
         types, extra = net.types(), net.optional()
         given = ["q", "k", "v", *(["y", *STATS, "dy"] if grad else [])]
         inputs += [f"%{name}_{n}: {(types | {'dy': types['y']})[n]}" for n in given]
-        slots = ("mask", "q_rope", "k_rope") if by_mask else ("mask", "sinks", "q_rope", "k_rope")
+        slots = ("mask", *([] if by_mask else ["sinks"]), "q_rope", "k_rope", "cu_seqlens")
         extra = {n: kind for n, kind in extra.items() if n in slots}
         inputs += [f"%{name}_{n}: {t}" for n, t in extra.items()]
         last = max((i for i, n in enumerate(slots) if n in extra), default=-1)
@@ -105,10 +114,11 @@ def program(nets: Mapping[str, Net], grad: bool, caps: Capacities = CAPS, by_mas
             for k, v in net.attrs.items()
         ).replace("'", '"')
         names = ", ".join(f"%{name}_{r}{'_out' if grad else ''}" for r in results)
-        lines.append(f"  {names} = {op}({text}) {{{attrs}, offset = T - S}} : {', '.join(results.values())}")
+        lines.append(f"  {names} = {op}({text}) {{{attrs}, offset = {net.keys} - S}} : {', '.join(results.values())}")
         kept = [r for r in results if not grad or by_mask or r in grad_names(net)]
         outputs += [(f"{name}_{r}: {results[r]}", f"%{name}_{r}{'_out' if grad else ''}") for r in kept]
     symbols = "".join(f"symbol {s} in [0, 4096]\n" for s in "BST")
+    symbols += "symbol C in [2, 64]\n" if any(net.packed for net in nets.values()) else ""
     text = f"{symbols}\nfunc main({', '.join(inputs)}) -> ({', '.join(n for n, _ in outputs)}) {{\n"
     text += "\n".join(lines) + f"\n  return {', '.join(v for _, v in outputs)}\n}}\n"
     return lower_module(parse_module(text), caps, SMALL | {"B": 1})
@@ -133,7 +143,7 @@ def _results(net: Net) -> dict[str, str]:
         "dv": types["v"],
         "dsinks": extra.get("sinks", "f32[0]"),
         "dq_rope": extra.get("q_rope", f"{net.dtype}[B, {net.heads}, S, 0]"),
-        "dk_rope": extra.get("k_rope", f"{net.dtype}[B, {net.kv}, T, 0]"),
+        "dk_rope": extra.get("k_rope", f"{net.dtype}[B, {net.kv}, {net.keys}, 0]"),
     }
 
 
@@ -143,7 +153,7 @@ def grad_names(net: Net) -> list[str]:
 
 
 def arrays_of(net: Net, batch: int, queries: int, keys: int, rng: np.random.Generator) -> Arrays:
-    sizes = {"B": batch, "S": queries, "T": keys}
+    sizes = {"B": batch, "S": queries, "T": keys, "C": SEQUENCES + 1}
 
     def normal(dims: Sequence[int], dtype: str) -> np.ndarray:
         return rng.standard_normal(dims).astype(np.float32).astype(CARRIER[dtype])
@@ -152,7 +162,10 @@ def arrays_of(net: Net, batch: int, queries: int, keys: int, rng: np.random.Gene
     for name, kind in {**{n: net.types()[n] for n in "qkv"}, **net.optional()}.items():
         dtype, _, rest = kind.partition("[")
         dims = [sizes[d] if d in sizes else int(d) for d in rest.rstrip("]").split(", ")]
-        if dtype == "bool":
+        if name == "cu_seqlens":
+            between = rng.integers(0, queries + 1, SEQUENCES - 1)
+            out[name] = np.array([0, *np.sort(between), queries], np.int32)
+        elif dtype == "bool":
             out[name] = rng.random(dims) < 0.7
         elif name == "mask":
             out[name] = np.where(rng.random(dims) < 0.2, -np.inf, rng.standard_normal(dims)).astype(CARRIER[dtype])
@@ -166,7 +179,7 @@ def arrays_of(net: Net, batch: int, queries: int, keys: int, rng: np.random.Gene
 def forward(net: Net, a: Arrays, wide: type = np.float64) -> Arrays:
     """y and the softmax's maximum and sum in ``wide``."""
     x = {n: v if v.dtype == np.bool_ else v.astype(wide) for n, v in a.items()}
-    names = ("q", "k", "v", "mask", "sinks", "q_rope", "k_rope")
+    names = ("q", "k", "v", "mask", "sinks", "q_rope", "k_rope", "cu_seqlens")
     made = attend(*(x.get(n) for n in names), offset=a["k"].shape[2] - a["q"].shape[2], **net.attrs)  # type: ignore[arg-type]
     return dict(zip(("y", *STATS), made, strict=True))
 
@@ -181,7 +194,7 @@ def with_gradient(net: Net, a: Arrays, rng: np.random.Generator) -> Arrays:
 
 def gradient(net: Net, a: Arrays, wide: type = np.float64) -> Arrays:
     x = {n: v if v.dtype == np.bool_ else v.astype(wide) for n, v in a.items()}
-    names = ("q", "k", "v", "y", *STATS, "dy", "mask", "sinks", "q_rope", "k_rope")
+    names = ("q", "k", "v", "y", *STATS, "dy", "mask", "sinks", "q_rope", "k_rope", "cu_seqlens")
     offset = a["k"].shape[2] - a["q"].shape[2]
     found = AttentionGrad.ref(*(x.get(n) for n in names), offset=offset, **net.attrs)  # type: ignore[arg-type]
     return {n: g for n, g in zip(RESULTS, found, strict=True) if n in grad_names(net)}
@@ -189,7 +202,7 @@ def gradient(net: Net, a: Arrays, wide: type = np.float64) -> Arrays:
 
 def mask_gradient(net: Net, a: Arrays, wide: type = np.float64) -> np.ndarray:
     x = {n: v.astype(wide) for n, v in a.items()}
-    names = ("q", "k", "v", "y", *STATS, "dy", "mask", "q_rope", "k_rope")
+    names = ("q", "k", "v", "y", *STATS, "dy", "mask", "q_rope", "k_rope", "cu_seqlens")
     offset = a["k"].shape[2] - a["q"].shape[2]
     return AttentionMaskGrad.ref(*(x.get(n) for n in names), offset=offset, **net.attrs)  # type: ignore[arg-type]
 
