@@ -142,6 +142,42 @@ declare(
 )
 
 
+def _bits_extents(r: Resolved) -> Extents:
+    span = r.n("mask") * r.size("src0")
+    return {"dst": span, "src0": span, "bits": -(-r.n("mask") // 8)}
+
+
+def _bits_work(r: Resolved, path: str) -> Work:
+    span = r.n("mask") * r.size("src0")
+    return Work("vector", "", span, r.dtypes["src0"], repeats=repeats_of(span))
+
+
+declare(
+    InstrSpec(
+        "GatherMask.bits",
+        "{{ uint64_t kept = 0; GatherMask({dst}, {src0}, {bits}, true, {mask}, GatherMaskParams{{1, 1, 0, 0}}, kept); "
+        "}}",
+        "V",
+        (
+            Operand("dst", "w", UB, ("f32", "i32", "u32")),
+            Operand("src0", "r", UB, ("f32", "i32", "u32")),
+            Operand("bits", "r", UB, ("u32",)),
+        ),
+        (Param("mask", "u32"),),
+        _bits_extents,
+        lambda r, p: Work(
+            "vector",
+            "",
+            r.n("mask") * r.size("src0"),
+            r.dtypes["src0"],
+            repeats=repeats_of(r.n("mask") * r.size("src0")),
+        ),
+        "those of mask elements of src0 whose bit is set, one after the other",
+        same_dtype=("dst", "src0"),
+    )
+)
+
+
 def _sort_extents(r: Resolved) -> Extents:
     n = 32 * r.n("repeatTime")
     return {"dst": n * 8, "src": n * r.size("src"), "index": n * 4}

@@ -39,6 +39,7 @@ FAMILIES = (
     "balance",
     "collectives",
     "counted",
+    "counted",
     "cube",
     "cube_grad",
     "cumsum",

@@ -43,7 +43,7 @@ class Sink:
 
     value: Val
     tensor: GmTensor
-    offset: int = 0
+    offset: Scalar = 0
     pitch: int | None = None
 
 

@@ -137,7 +137,7 @@ def _rows(k: KernelBuilder, y: GmTensor, m: Rows, buffer: Buffer) -> None:
     else:
         run = k.let("run", smax(1, smin(m.cols, room)))
     count: Scalar = 1
-    if not lone:
+    if m.rows.size != 1:
         pitch = align(run, block)
         share = ceildiv(_product([*(a.size for a in m.outer), m.rows.size]), k.cores)
         fit = smax(1, smin(BURSTS, room // pitch))

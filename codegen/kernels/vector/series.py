@@ -5,7 +5,7 @@ from __future__ import annotations
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernel_ir import ITEMSIZE, GmTensor
 from moec.codegen.kernels.vector.assemble import balanced
-from moec.codegen.scalar import Scalar, Var, ceildiv, smax, smin
+from moec.codegen.scalar import Scalar, Var, both, ceildiv, choose, smax, smin
 
 TILE = 4096
 """Most elements made at once."""
@@ -41,6 +41,16 @@ def emit_series(k: KernelBuilder, y: GmTensor, count: Scalar, start: GmTensor | 
             k.cast(made[ping], work[0], n)
         k.store(y[at], made[ping], n)
     return smax(1, ceildiv(count, TILE))
+
+
+def emit_range_count(k: KernelBuilder, start: GmTensor, limit: GmTensor, step: GmTensor, y: GmTensor) -> None:
+    """y [1] i64 = how many of start, start + step, ... lie before limit (integers)."""
+    first, end, by = (_one(k, t) for t in (start, limit, step))
+    apart = k.let("apart", choose(by > 0, end - first, first - end))
+    size = k.let("size", choose(by > 0, by, 0 - by))
+    held = k.ub("held", "i64", 4)
+    k.write(held[0], choose(both(apart > 0, size > 0), (apart + size - 1) // size, 0))
+    k.store(y[0], held[0], 1)
 
 
 def _one(k: KernelBuilder, tensor: GmTensor) -> Var:

@@ -92,7 +92,7 @@ class Sorter:
         self.raw = k.ub("raw", x.dtype, lanes, 2 if lanes * ITEMSIZE[x.dtype] <= 8192 else 1)
         self.keys, self.index = k.ub("keys", "f32", wide), k.ub("index", "i32", lanes)
         self.bits = k.ub("bits", "u8", wide // 8)
-        self.half = k.ub("half", "f16", lanes) if x.dtype == "u8" else None
+        self.half = k.ub("narrow", "f16", lanes) if x.dtype == "u8" else None
         self.records = [k.ub("records", "f32", 2 * lanes), k.ub("merged", "f32", 2 * lanes)]
         if given is not None:
             k.fill(self.index[0], 0, lanes)
