@@ -1,6 +1,7 @@
 """Builds an emitted project against a CPU model of the vendor's API and runs it.
 
 Kernels are compiled in as many groups as there are cores, since reading the model's headers is a third of the work.
+Their own code, which mostly calls the model, is not optimised, nor is the host program; what the model computes is.
 Objects are cached by the content of their sources and of every header of the model, so what did not change is not
 compiled again. The cache is MOEC_CACHE, else XDG_CACHE_HOME/moec, else ~/.cache/moec.
 """
@@ -23,6 +24,9 @@ from pathlib import Path
 from moec.diagnostics import Refusal
 
 FLAGS = ("-std=c++17", "-O1")
+PLAIN = '#pragma GCC optimize ("O0")\n'
+KERNELS, HOST = '#include "kernel_operator.h"\n' + PLAIN, PLAIN
+"""What stands before them; functions of headers that come earlier keep the level of FLAGS."""
 RUNTIME = Path("runtime") / "runtime.cpp"
 """The functions of a CPU model that can be compiled apart from its headers, in the model's folder."""
 
@@ -55,17 +59,19 @@ def _run(command: Sequence[str], what: str) -> None:
 
 @dataclass(frozen=True)
 class _Unit:
-    """Files compiled together, with the model's headers in ``include``; names in messages are relative to ``root``."""
+    """Files compiled together behind ``before``, with the model's headers in ``include``; names in messages are
+    relative to ``root``."""
 
     files: tuple[Path, ...]
     root: Path
     include: Path
+    before: str = ""
 
     @property
     def content(self) -> bytes:
-        """What decides the object: the files, their names, and the project's headers beside them."""
+        """What decides the object: the files, their names, the project's headers beside them, what stands before."""
         headers = sorted({h for f in self.files for h in f.parent.glob("*.h")})
-        return b"".join(
+        return self.before.encode() + b"".join(
             str(p.relative_to(self.root)).encode() + b"\n" + p.read_bytes() for p in (*self.files, *headers)
         )
 
@@ -79,7 +85,7 @@ def _compile(unit: _Unit, key: str, compiler: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         source, made = Path(scratch) / "unit.cpp", Path(scratch) / "unit.o"
-        source.write_text("".join(f'#include "{f}"\n' for f in unit.files))
+        source.write_text(unit.before + "".join(f'#include "{f}"\n' for f in unit.files))
         named = ", ".join(str(f.relative_to(unit.root)) for f in unit.files)
         command = [
             compiler,
@@ -119,8 +125,11 @@ def _units(project: Path, model: Path, headers: Path | None, jobs: int) -> list[
     kernels = sorted((project / "kernels").glob("*.cpp"))
     groups = [tuple(kernels[i::jobs]) for i in range(min(jobs, len(kernels)))]
     own = [*([model / RUNTIME] if headers else []), *sorted(model.glob("*.cpp"))]
-    return [_Unit((p,), model, model) for p in own] + [
-        _Unit(files, project, headers or model) for files in (*groups, (project / "host" / "main.cpp",))
+    include = headers or model
+    return [
+        *(_Unit((p,), model, model) for p in own),
+        *(_Unit(files, project, include, KERNELS) for files in groups),
+        _Unit((project / "host" / "main.cpp",), project, include, HOST),
     ]
 
 
