@@ -120,6 +120,6 @@ def test_blocks_of_a_sample() -> None:
     assert {(b.tensor, b.writes, b.bytes) for b in copies.blocks} == {("x", False, 16384), ("y", True, 256)}
     near = locality(copies, 100 * 16384)
     assert near.together == {"x": 3} and near.lost == {"x": 0}
-    assert locality(copies, 5 * 16384).lost == {"x": pytest.approx(1 / 5)}  # of 50 re-reads the 10 that come a round later
+    assert locality(copies, 5 * 16384).lost == {"x": pytest.approx(1 / 5)}  # of 50 re-reads 10
     few = order.copies_of(kernel, {"n": 10}, seats_of("aiv", 3), 3, {}, 4)
     assert 0 < len(few.sample) < 63 and len(few.sample) % 3 == 0

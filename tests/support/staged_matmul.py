@@ -5,8 +5,8 @@ Base tiles 64x64x64 and 128x256x64. Stages 0 to 3 keep one block of each operand
 from stage 4 on L1 is double buffered and holds several blocks of K (2, then 8, of the first operand; 4 of the
 second); stage 6 takes half of the rows at a time; stage 7 differs from 6 only in scalar code that is worked out at
 compile time, as all of it is here; stage 8 hands over by unit flags. The library of stages 0 to 8 fills L0A by one
-LoadData3D a step (latency 50 for both operands, CANN asc-devkit docs), the basic-API version L0B by four 2D ones,
-for which the four of L0A stand here."""
+LoadData3D a step (latency 50 for both operands, CANN asc-devkit docs) and has flags of its own for each operand in L1;
+the basic-API version fills L0B by four 2D ones, for which the four of L0A stand here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from moec.codegen.capacities import Capacities
-from moec.codegen.kernel_ir import For, If, Instr, Stmt
+from moec.codegen.kernel_ir import For, If, Instr, SetFlag, Stmt, WaitFlag
 from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile
 from moec.targets.ascend.machine import Machine, load
@@ -72,6 +72,21 @@ def on_cores(machine: Machine, cores: int) -> Machine:
     )
 
 
+def by_operand(stmts: Sequence[Stmt], l1: str = "") -> tuple[Stmt, ...]:
+    """The statements with flags of its own for the first operand in L1, as the library has them, beside each that the
+    kernel sets or waits for between MTE2 and MTE1 for the second."""
+    out: list[Stmt] = []
+    for s in stmts:
+        if isinstance(s, For):
+            s = replace(s, body=by_operand(s.body))
+        elif isinstance(s, If):
+            s = replace(s, then=by_operand(s.then), orelse=by_operand(s.orelse))
+        out.append(s)
+        if isinstance(s, (SetFlag, WaitFlag)) and {s.src, s.dst} == {"MTE1", "MTE2"}:
+            out.append(replace(s, id=s.id + 2))
+    return tuple(out)
+
+
 def by_3d(stmts: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """The statements with one load of all of L0A where the kernel has one for each column of fractals."""
     out: list[Stmt] = []
@@ -96,7 +111,7 @@ def modelled(stage: Stage) -> KernelResult:
     caps = Capacities(aic=stage.cores, l1=512 * 1024)  # the published kernels use all of L1
     kernel, machine = matmul_kernel("mm", caps, stage.tile, PRODUCT), on_cores(B1, stage.cores)
     if stage.library:
-        kernel = replace(kernel, body=by_3d(kernel.body))
+        kernel = replace(kernel, body=by_operand(by_3d(kernel.body)))
         late = {f: replace(machine.figures[f], value=50) for f in ("paths.L1->L0A.latency", "paths.L1->L0B.latency")}
         machine = replace(machine, figures={**machine.figures, **late})
     return simulate(kernel, machine, {})

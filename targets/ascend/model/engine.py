@@ -2,9 +2,9 @@
 
 All times are whole cycles. An instruction starts when it has been issued, its pipe is free and the flags its pipe
 waited for are raised; it frees its pipe after ``busy`` cycles and its result is usable ``latency`` later. A queue
-holds what was issued and has not started, flags set and waited for and barriers of its pipe among it; the scalar unit
-stalls when it is full. Copies also need their share of the
-pools of device memory: they take what earlier copies have not reserved.
+holds what was issued and has not started; the scalar unit stalls when it is full. Flags take places as well, set or
+waited for, with the pipe that is earlier on the way of data (``STAGE``), and barriers with theirs. Copies also need
+their share of the pools of device memory: they take what earlier copies have not reserved.
 
 A pipe counts as busy from the start of an instruction until its result is usable, as profilers count it. An
 instruction that finds its pipe run dry pays ``cold`` cycles more. A Mmad and a Fixpipe with unit flags hand the tile
@@ -31,6 +31,8 @@ QUEUED = PIPES[1:]
 """Pipes with a queue: all but the scalar unit. An index into it names a pipe here."""
 
 POOLS = ("HBM", "L2")
+STAGE = (*(("MTE2", "MTE1", "M", "V", "FIX", "MTE3").index(pipe) for pipe in QUEUED), -1)
+"""Where a pipe stands on the way of data through a core; the scalar unit (-1) before all."""
 _FIX = QUEUED.index("FIX")
 
 
@@ -203,15 +205,18 @@ class Engine:
 
     def set_flag(self, src: int, dst: int, event: int) -> None:
         """Raises the event when ``src`` (-1: the scalar unit) has finished what it was given."""
-        self.flags[src, dst, event] = self.signal(src) + self.handover
+        self.flags[src, dst, event] = self.signal(src, STAGE[src] < STAGE[dst]) + self.handover
 
-    def signal(self, pipe: int) -> int:
-        """When ``pipe`` (-1: the scalar unit) has finished what it was given; saying so takes a place in its queue."""
+    def signal(self, pipe: int, queued: bool = True) -> int:
+        """When ``pipe`` (-1: the scalar unit) has finished what it was given. ``queued``: saying so takes a place in
+        its queue."""
         if pipe < 0:
             return self.now
-        self._enter(pipe)
+        if queued:
+            self._enter(pipe)
         at = max(self.now, self.free[pipe])
-        self._leave(pipe, at)
+        if queued:
+            self._leave(pipe, at)
         return max(at, self.done[pipe])
 
     def wait_flag(self, src: int, dst: int, event: int) -> None:
@@ -222,10 +227,13 @@ class Engine:
         if dst < 0:
             self.now = max(self.now, at)
             return
-        self._enter(dst)
+        queued = STAGE[dst] < STAGE[src]
+        if queued:
+            self._enter(dst)
         if at > self.free[dst]:
             self.free[dst] = at
-        self._leave(dst, max(self.now, self.free[dst]))
+        if queued:
+            self._leave(dst, max(self.now, self.free[dst]))
 
     def barrier(self, pipe: int) -> None:
         """Later instructions of ``pipe`` start after the results of earlier ones; -1: all pipes and the scalar unit."""
