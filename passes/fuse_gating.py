@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from moec.ir.graph import Module
 from moec.ir.symbol import Dim
 from moec.ir.types import F32, I32, I64, DType
-from moec.passes.base import register_pass
+from moec.passes.base import Context, Result, register_pass
+from moec.passes.gating_groups import gather_groups
 from moec.passes.rule_pass import RulePass
 from moec.rewrite.rule import Body, Rule, miss, near, rule
 from moec.rewrite.term import T, Term, require, splat
@@ -291,7 +293,7 @@ GATING_RULES = [
 @register_pass
 class FuseGating(RulePass):
     """Gather a router written as softmax or sigmoid, top-k, renormalisation, scale and counts into one ``gating``
-    node.
+    node; one that chooses among groups of experts first too.
     """
 
     name = "fuse-gating"
@@ -299,3 +301,13 @@ class FuseGating(RulePass):
     @classmethod
     def rules(cls) -> list[Rule]:
         return GATING_RULES
+
+    def run(self, module: Module, context: Context) -> Result:
+        found = Result()
+        gather_groups(module, context, found)
+        result = super().run(module, context)
+        return Result(
+            [*found.applied, *result.applied],
+            [*found.near_misses, *result.near_misses],
+            found.changed or result.changed,
+        )
