@@ -131,10 +131,8 @@ class AscendTarget:
     def _own_us(self, tune: Sizes, whole: Module, node: Node) -> float | None:
         """Microseconds of moec's kernels for a node; None where it has none."""
         operands = [None if v is None else v.type for v in node.operands]
-        if "fn" in node.attrs:  # a call's function would have to come along; the library has none of those
-            return None
         try:
-            module = _one_op(node.op, operands, node.attrs)
+            module = _one_op(node.op, operands, node.attrs, whole)
             module.symbols.update(whole.symbols)
             return self.schedule(self.lower(module, tune), tune).us
         except Refusal:
@@ -239,18 +237,24 @@ def _args(launch: Launch, program: Program, sizes: Sizes) -> dict[str, int]:
         raise Refusal(str(error), Where(node=", ".join(launch.nodes)), "choose sizes within the bounds") from None
 
 
-def _one_op(op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> Module:
+def _one_op(
+    op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], whole: Module | None = None
+) -> Module:
     """A module whose main function is ``op`` on inputs of the given types; results without elements are not returned,
-    as kernels do not write them.
+    as kernels do not write them. A function that the op calls comes from ``whole``.
     """
     module = Module()
     graph = module.add(Graph("main"))
     values = [None if t is None else graph.add_input(f"x{i}", t) for i, t in enumerate(operands)]
     try:
-        node = Builder(graph).node(op, *values, **attrs)
+        if whole is not None and "fn" in attrs:
+            module.functions[attrs["fn"]] = whole.functions[attrs["fn"]]
+            results = Builder(graph).call(module, attrs["fn"], *values, op=op)
+        else:
+            results = tuple(Builder(graph).node(op, *values, **attrs).results)
     except ValueError as error:
         raise Refusal(str(error), Where(node=op), "`moec ops` lists ops, operands and attributes") from None
-    made = [r for r in node.results if 0 not in r.type.dims]  # what a gradient has none of is empty, and has no tensor
+    made = [r for r in results if 0 not in r.type.dims]  # what a gradient has none of is empty, and has no tensor
     graph.set_outputs(made, [f"y{i}" for i in range(len(made))])
     return module
 

@@ -15,6 +15,7 @@ from moec.codegen.program_text import parse_program, print_program
 from moec.eval import run
 from moec.ir.graph import Graph, Module
 from moec.ir.symbol import sym
+from moec.ir.text import parse_module
 from moec.ir.types import DTYPES, TensorType, dtype
 from moec.ops.build import Builder
 from moec.targets.ascend import load_target
@@ -131,8 +132,8 @@ FUNCTIONS = (
 
 def test_every_offer_is_tried_above() -> None:
     module = every_op("f32")
-    offer(next(n for n in module.main if n.op == "matmul"))  # loads the rules
-    assert set(RULES) <= {n.op for n in module.main}
+    offer(next(n for n in module.main if n.op == "matmul"), module)  # loads the rules
+    assert set(RULES) - {"fused"} <= {n.op for n in module.main}
 
 
 def _only(op: str, *types: TensorType | None, **attrs: object) -> str:
@@ -142,7 +143,7 @@ def _only(op: str, *types: TensorType | None, **attrs: object) -> str:
     values = [None if t is None else graph.add_input(f"x{i}", t) for i, t in enumerate(types)]
     node = Builder(graph).node(op, *values, **attrs)
     try:
-        offer(node)
+        offer(node, module)
     except NotOffered as reason:
         return str(reason)
     return ""
@@ -177,6 +178,49 @@ def test_what_the_library_does_not_compute_is_not_offered() -> None:
     assert "16777214" in _only("permute", _t("bf16", 1 << 23, 1), _t("i32", 1 << 23, 2), _t("i32", 4))
     assert "f64" in _only("softmax", _t("f64", 4, 4), axis=1)
     assert "no call" in _only("erf", h)
+
+
+NORMS = """
+func main(%x: {t}[T, 12], %y: {t}[T, 12], %g: {t}[12]) -> (total: {t}[T, 12], normed: {t}[T, 12], plain: {t}[T, 12]) {{
+  %1 = add(%x, %y) : {t}[T, 12]
+  %2 = rms_norm(%1, %g) {{eps = 0.001}} : {t}[T, 12]
+  %3 = matmul(%2, %2) {{transpose_a = false, transpose_b = true, to = none}} : {t}[T, T]
+  %4 = matmul(%3, %2) {{transpose_a = false, transpose_b = false, to = none}} : {t}[T, 12]
+  %5 = rms_norm(%4, %g) {{eps = 0.001}} : {t}[T, 12]
+  return %1, %2, %5
+}}
+"""
+
+
+def norms(text: str) -> Module:
+    module = parse_module(text)
+    module.symbols["T"] = (1, 64)
+    return moec.compile(module).module
+
+
+@pytest.mark.parametrize("name", ["f32", pytest.param("bf16", marks=pytest.mark.slow)])
+def test_norms_in_fused_kernels_are_recognised(name: str, tmp_path: Path) -> None:
+    """Alone, and behind a residual addition whose sum is kept."""
+    module = norms(NORMS.format(t=name))
+    program = load_target("ascend910b1").lower(module, {}, "aclnn")
+    assert [c.function for c in calls_of(program) if "Norm" in c.function] == ["aclnnAddRmsNorm", "aclnnRmsNorm"]
+    given = inputs_of(module, 5)
+    got, exact = built(program, tmp_path).outputs(given, {"T": 5}), run(module, given, fp64=True)
+    for output, want in exact.items():
+        np.testing.assert_allclose(
+            got[output].astype(float), want, rtol=0, atol=(1e-5 if name == "f32" else 0.05) * np.abs(want).max()
+        )
+
+
+def test_other_fused_kernels_are_not_taken_for_norms() -> None:
+    changed = (
+        NORMS.format(t="f32")
+        .replace("return %1", "%6 = mul(%5, %5) : f32[T, 12]\n  return %1")
+        .replace("%2, %5", "%2, %6")
+    )
+    module = norms(changed)
+    reasons = [c.reason for c in load_target("ascend910b1").lower(module, {}, "aclnn").choices if "fused" in c.node]
+    assert any("no call for what" in r for r in reasons), reasons
 
 
 def test_auto_takes_the_faster_by_the_estimate() -> None:

@@ -26,7 +26,7 @@ class Chooser:
         if node.op in QUIET:
             return False
         try:
-            made = offer(node)
+            made = offer(node, cx.module)
         except NotOffered as reason:
             self.choices.append(Choice(node_name(node), (), "", str(reason)))
             return False

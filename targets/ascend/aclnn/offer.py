@@ -19,10 +19,10 @@ from moec.codegen.library import Argument, LibraryCall, Number, View, Views
 from moec.codegen.lower.base import Lowering, device_dtype, node_name
 from moec.codegen.program import Memset
 from moec.ir.data import TensorData
-from moec.ir.graph import Node, Value
+from moec.ir.graph import Module, Node, Value
 from moec.ir.symbol import Dim
 
-FAMILIES = ("attention", "products", "routing", "rows")
+FAMILIES = ("attention", "norms", "products", "routing", "rows")
 """Modules of this package that hold rules."""
 
 READ = "8.1.RC1"
@@ -51,10 +51,10 @@ def data_type(name: str) -> Number:
 
 
 class Offer:
-    """Calls for ``node`` on tensors that do not have names in the program yet."""
+    """Calls for ``node``, of ``module``, on tensors that do not have names in the program yet."""
 
-    def __init__(self, node: Node):
-        self.node = node
+    def __init__(self, node: Node, module: Module):
+        self.node, self.module = node, module
         self.steps: list[LibraryCall | Memset | Callable[[Lowering], None]] = []
         self._names: dict[str, Callable[[Lowering], str]] = {}
         self._forms: dict[str, Value] = {}
@@ -160,13 +160,13 @@ def offers(op: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def offer(node: Node) -> Offer:
+def offer(node: Node, module: Module) -> Offer:
     """What the library has for ``node``; NotOffered with the reason where that is nothing."""
     for family in FAMILIES:
         importlib.import_module(f"moec.targets.ascend.aclnn.{family}")
     if node.op not in RULES:
         raise NotOffered(f"the library has no call for {node.op}")
-    made = Offer(node)
+    made = Offer(node, module)
     RULES[node.op](made)
     return made
 

@@ -10,18 +10,7 @@ inline aclnnStatus aclnnRmsNormGetWorkspaceSize(const aclTensor* x, const aclTen
     Held a = hold(x), g = hold(gamma), y = hold(yOut), r = hold(rstdOut);
     return prepare("aclnnRmsNorm", {a, g, y, r}, [=] {
         const char* me = "aclnnRmsNorm";
-        Array rows = load(a.get(), me);
-        const Array weight = load(g.get(), me);
-        Array rstd(r->dims);
-        const size_t n = weight.values.size();
-        for (size_t row = 0; row * n < rows.values.size(); ++row) {
-            double squares = 0;
-            for (size_t i = 0; i < n; ++i) squares += rows[row * n + i] * rows[row * n + i];
-            rstd[row] = 1 / std::sqrt(squares / static_cast<double>(n) + epsilon);
-            for (size_t i = 0; i < n; ++i) rows[row * n + i] *= rstd[row] * weight[i];
-        }
-        store(y.get(), rows, me);
-        store(r.get(), rstd, me);
+        rms_norm(load(a.get(), me), load(g.get(), me), epsilon, y.get(), r.get(), me);
     }, workspaceSize, executor);
 }
 MOEC_CPU_OPERATOR(aclnnRmsNorm)

@@ -221,6 +221,21 @@ inline void softmax(double* x, size_t length, size_t stride)
     for (size_t i = 0; i < length; ++i) x[i * stride] /= sum;
 }
 
+/// The rows of `x` over the root of their mean square, times `gamma`; and one over that root, a number a row.
+inline void rms_norm(Array x, const Array& gamma, double epsilon, const aclTensor* y, const aclTensor* rstd, const char* name)
+{
+    const size_t n = gamma.values.size();
+    Array scales(rstd->dims);
+    for (size_t row = 0; row * n < x.values.size(); ++row) {
+        double squares = 0;
+        for (size_t i = 0; i < n; ++i) squares += x[row * n + i] * x[row * n + i];
+        scales[row] = 1 / std::sqrt(squares / static_cast<double>(n) + epsilon);
+        for (size_t i = 0; i < n; ++i) x[row * n + i] *= scales[row] * gamma[i];
+    }
+    store(y, x, name);
+    store(rstd, scales, name);
+}
+
 inline size_t row_of(double place, const Array& rows, const char* name)
 {
     if (place < 0 || place >= static_cast<double>(rows.dims[0])) {
