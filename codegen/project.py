@@ -20,10 +20,10 @@ from moec.codegen.kernel_ir import Kernel
 from moec.codegen.library import LibraryCall
 from moec.codegen.library_cpp import call_lines
 from moec.codegen.lower.base import identifier
-from moec.codegen.program import Copy, Memset, Program, Step, Tensor
+from moec.codegen.program import Copy, Launch, Memset, Program, Step, Tensor
 from moec.codegen.steps import Bind, Collective, HostOp, Record, Wait
 from moec.ir.stream import write_elements
-from moec.ir.symbol import Dim, substitute, sym
+from moec.ir.symbol import Dim, bounds, substitute, sym
 
 ALIGN_WEIGHT = 64
 """Byte alignment of each weight in weights.bin."""
@@ -266,7 +266,15 @@ def _step(program: Program, step: Step, host: _Host, cpp: Mapping[str, str]) -> 
         "blocks": host.printer.scalar(kernel.blocks),
         "cores": program.cores["aiv" if kernel.core == "aiv" else "aic"],
         "operands": ", ".join(f"dev_{t}" for _, t in step.operands),
+        "unless_empty": _unless_empty(program, step),
     }
+
+
+def _unless_empty(program: Program, launch: Launch) -> str:
+    """The condition under which a kernel has something to write; none where sizes are never 0."""
+    written = [t for who, t, writes in program.accesses(launch) if writes]
+    least = [bounds(program.tensor(t).elements, program.symbols)[0] for t in written]
+    return "" if any(n > 0 for n in least) else " || ".join(f"dev_{t}_bytes > 0" for t in written)
 
 
 def _files(program: Program, offsets: Mapping[str, int]) -> list[dict[str, str]]:

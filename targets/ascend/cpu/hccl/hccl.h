@@ -106,6 +106,7 @@ MOEC_CPU_FN Exchange exchange_of(const char* op, HcclComm comm, uint32_t type, u
     e.post.name = c->name;
     e.post.members = c->members;
     e.post.place = c->place;
+    e.what = op;
     e.post.op = op;
     e.post.call = fmt("%s of %llu %s", op, static_cast<unsigned long long>(count), name_of(type));
     e.post.site = fmt("%s:%d", site.file, site.line);

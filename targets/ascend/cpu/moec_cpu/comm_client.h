@@ -103,6 +103,7 @@ MOEC_CPU_FN Communicator* communicator(HcclComm comm, Site site, const char* op)
 /// What a call gives a task to do.
 struct Exchange {
     Post post;
+    const char* what = "";
     const char* from = nullptr;
     uint64_t from_bytes = 0;
     std::vector<std::pair<uint64_t, uint64_t>> pieces;  // of `from`, where it is not sent as a whole: start, bytes
@@ -141,7 +142,7 @@ MOEC_CPU_FN void queue_exchange(Exchange given, aclrtStream stream, Site site)
     auto e = std::make_shared<Exchange>(std::move(given));
     Task t;
     t.site = site;
-    t.what = "a collective";
+    t.what = e->what;
     for (auto& [start, bytes] : e->pieces) t.touched.push_back({reinterpret_cast<uint64_t>(e->from) + start, bytes, false});
     for (auto& [start, bytes] : e->places) t.touched.push_back({reinterpret_cast<uint64_t>(e->to) + start, bytes, true});
     for (const Touched& r : t.touched) t.pointers.push_back(r.begin);

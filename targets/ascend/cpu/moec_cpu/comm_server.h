@@ -161,13 +161,15 @@ struct Server {
                 where.emplace(p.members[p.place], p.call + " over " + p.name + " at " + p.site);
             }
         }
-        std::map<std::string, std::string> ranks_at;
+        std::vector<std::pair<std::string, std::string>> ranks_at;  // where, which; by the first of them
         int first = -1;
         for (uint32_t r = 0; r < ranks; ++r) {
             Peer* p = of(r);
             if (p && p->blocked && first < 0) first = p->rank;
             std::string at = p && p->finished ? "at the end" : where.count(r) ? "in " + where[r] : "on its streams";
-            ranks_at[at] += (ranks_at[at].empty() ? "" : ", ") + std::to_string(r);
+            auto known = std::find_if(ranks_at.begin(), ranks_at.end(), [&](auto& e) { return e.first == at; });
+            if (known == ranks_at.end()) ranks_at.push_back({at, std::to_string(r)});
+            else known->second += ", " + std::to_string(r);
         }
         std::string text = "deadlock: ranks wait for one another in vain";
         for (auto& entry : ranks_at) text += "; rank " + entry.second + " " + entry.first;

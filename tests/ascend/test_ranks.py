@@ -1,0 +1,195 @@
+"""Layers of groups of ranks on the CPU model, every rank's outputs and gradients against the rank evaluator's; and a
+program in which one rank comes to two collectives in the other order.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from moec import driver
+from moec.codegen.streams import unordered
+from moec.diagnostics import CheckFailed
+from moec.eval import run
+from moec.execute import Project
+from moec.frontend.dsl import parse_moe
+from moec.passes.base import default_passes, parse_passes, train_passes
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+LAYER = (EXAMPLES / "tp2_ep4_layer.moe").read_text()
+DISPATCHER = (EXAMPLES / "megatron_dispatcher.moe").read_text()
+EXCHANGES = {
+    "async": "sync-removal",
+    "all-gather": "sync-removal{counts=all-gather}",
+    "capacity": "sync-removal{counts=capacity,capacity_factor=4.0}",
+    "reads": "sync-removal{counts=keep}",
+}
+
+BF16 = ml_dtypes.bfloat16
+Arrays = dict[str, np.ndarray]
+
+
+def compiled(text: str, folder: Path, exchange: str = "async", train: bool = False) -> driver.Compiled:
+    passes = train_passes("") if train else default_passes()
+    chosen = [parse_passes(EXCHANGES[exchange])[0] if p.name == "sync-removal" else p for p in passes]
+    made = driver.compile(parse_moe(text), folder, passes=chosen, train="" if train else None)
+    assert made.schedule is not None, made.summary["not_lowered"]
+    return made
+
+
+def layer_arrays(tokens: list[int], only: int | None = None, joint: bool = False) -> Arrays:
+    """Inputs of the 8 ranks, ``tokens`` a pair of tensor-parallel ones, and whole weights; with ``only`` every token
+    chooses the experts of that expert-parallel rank.
+    """
+    rng = np.random.default_rng(len(tokens))
+
+    def normal(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / 4).astype(np.float32)
+
+    arrays = {
+        "input_norm": 1 + normal(32),
+        "norm": 1 + normal(32),
+        "router": 4 * normal(8, 32),
+        **{name: normal(64, 32) for name in ("q_proj", "k_proj", "v_proj")},
+        "o_proj": normal(32, 64),
+        **{name: normal(8, 32, 32) for name in ("gate", "up", "down")},
+    }
+    if only is not None:  # the normalised stream has a constant first column, which decides
+        arrays["router"][:, 0] = np.where(np.arange(8) // 2 == only, 50, -50)
+    for rank in range(8):
+        x = 4 * normal(tokens[rank // 2], 32)
+        if only is not None:
+            x[:, 0] = 30
+        arrays[f"rank{rank}.x"] = x
+        if joint:
+            arrays[f"rank{rank}.d_y"] = 4 * normal(tokens[rank // 2], 32)
+    return arrays
+
+
+def agrees(made: driver.Compiled, folder: Path, arrays: Arrays, atol: float = 1e-5) -> Arrays:
+    """Every output of every rank is the evaluator's; those of the evaluator."""
+    want = run(made.module, arrays, arrays)
+    got = Project(folder).run(arrays, {"MOEC_CPU_STRICT": "1"})
+    assert list(got) == list(want)
+    for name, array in want.items():
+        scale = max(1.0, float(np.abs(array).max(initial=0)))
+        np.testing.assert_allclose(got[name], array, rtol=0, atol=atol * scale, err_msg=name)
+    return want
+
+
+def test_a_layer_over_eight_ranks(tmp_path: Path) -> None:
+    """With different numbers of tokens, and with experts that get nothing, on all ranks but one."""
+    made = compiled(LAYER, tmp_path / "out")
+    assert unordered(made.program.steps, made.program.accesses) == []
+    agrees(made, tmp_path / "out", layer_arrays([5, 5, 5, 5]))
+    agrees(made, tmp_path / "out", layer_arrays([1, 7, 2, 3]))
+    one = layer_arrays([2, 1, 3, 1], only=2)
+    before = run(parse_moe(LAYER), one, one)
+    after = agrees(made, tmp_path / "out", one)
+    for name, array in before.items():
+        np.testing.assert_allclose(after[name], array, atol=1e-4, err_msg=name)
+    host = (tmp_path / "out/ascendc/host/main.cpp").read_text()
+    for call in ("HcclAllGather(", "HcclReduceScatter(", "HcclAlltoAllV(", "aclrtStreamWaitEvent(stream_comm, "):
+        assert call in host
+
+
+TWO = """
+dim T in [0, 64]
+group tp = 2
+input x: f32[T, 8]
+output a = all_reduce(x, group = tp, reduction = "sum"), b = all_gather(x, group = tp, axis = 0)
+"""
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_rank_that_swaps_two_collectives_is_reported(swapped: bool, tmp_path: Path) -> None:
+    made = compiled(TWO, tmp_path / "out")
+    arrays = {f"rank{r}.x": np.full((r, 8), r + 1, np.float32) for r in range(2)}
+    same = {f"rank{r}.x": np.full((3, 8), r + 1, np.float32) for r in range(2)}
+    project = tmp_path / "out" / "ascendc"
+    if not swapped:
+        agrees(made, tmp_path / "out", same, 0)
+        with pytest.raises(CheckFailed, match=r"deadlock: .*; rank 0 at the end; rank 1 in HcclAllReduce of 8 float32"):
+            Project(project).run(arrays)
+        return
+    main = project / "host" / "main.cpp"
+    text = main.read_text()
+    first, second = re.finditer(r"ranks::Check\(Hccl\w+\(.*\);", text)
+    turned = [f"if (ranks::Own() == 1) {{ {b[0]} }} else {{ {a[0]} }}" for a, b in ((first, second), (second, first))]
+    main.write_text(
+        text[: first.start()] + turned[0] + text[first.end() : second.start()] + turned[1] + text[second.end() :]
+    )
+    with pytest.raises(CheckFailed) as caught:
+        Project(project).run(same)
+    message = str(caught.value)
+    line = text[: first.start()].count("\n") + 1
+    assert "collectives over tp_0 do not match: rank 0 calls HcclAllReduce of 24 float32" in message
+    assert re.search(rf"rank 1 calls HcclAllGather of 24 float32 at \S*main.cpp:{line}", message), message
+
+
+AXES = """
+dim T in [0, 64]
+group g = 2
+input x: f32[T, 4, 6], h: bf16[T, 4]
+gathered = all_gather(x, group = g, axis = 1)
+scattered = reduce_scatter(x, group = g, axis = 2, reduction = "max")
+turned = all_to_all(x, group = g, split_axis = 1, concat_axis = 2)
+output gathered, scattered, turned, s = all_reduce(h, group = g, reduction = "sum"), i = group_rank(group = g)
+"""
+
+
+def test_parts_along_other_dimensions_and_half_floats(tmp_path: Path) -> None:
+    made = compiled(AXES, tmp_path / "out")
+    rng = np.random.default_rng(0)
+    for rows in (3, 1):
+        arrays = {f"rank{r}.x": rng.standard_normal((rows, 4, 6)).astype(np.float32) for r in range(2)}
+        arrays |= {f"rank{r}.h": rng.standard_normal((rows, 4)).astype(BF16) for r in range(2)}
+        agrees(made, tmp_path / "out", arrays, 0)
+
+
+def test_what_hccl_does_not_take_is_refused_by_name() -> None:
+    text = 'group g = 2\ninput x: u32[8]\noutput y = all_reduce(x, group = g, reduction = "sum")\n'
+    made = driver.compile(parse_moe(text))
+    assert made.schedule is None
+    assert "HCCL has no all_reduce of u32" in made.summary["not_lowered"][0]
+
+
+DISPATCHED = [("async", False), ("all-gather", False), ("capacity", False), ("reads", False), ("async", True)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("exchange", "train"), [*DISPATCHED, ("all-gather", True), ("capacity", True)])
+def test_dispatchers_of_every_kind(exchange: str, train: bool, tmp_path: Path) -> None:
+    """With ranks that have no token and experts that nobody chose; all-gather wants as many tokens on every rank."""
+    made = compiled(DISPATCHER.replace("dim T in [1, 8192]", "dim T in [0, 64]"), tmp_path / "out", exchange, train)
+    rng = np.random.default_rng(7)
+    weights = {
+        "router": rng.standard_normal((16, 64)).astype(np.float32),
+        "gate_up": (rng.standard_normal((16, 64, 64)) / 8).astype(np.float32),
+        "down": (rng.standard_normal((16, 64, 32)) / 6).astype(np.float32),
+    }
+    for tokens in ([6, 6, 6, 6], [1, 1, 1, 1]) if exchange == "all-gather" else ([7, 1, 12, 3], [0, 9, 0, 2]):
+        for only in (None, 1):
+            arrays = {k: v.copy() for k, v in weights.items()}
+            for rank, n in enumerate(tokens):
+                arrays[f"rank{rank}.x"] = rng.standard_normal((n, 64)).astype(np.float32)
+                arrays[f"rank{rank}.d_y"] = rng.standard_normal((n, 64)).astype(np.float32)
+                if only is not None:
+                    arrays[f"rank{rank}.x"] = np.abs(arrays[f"rank{rank}.x"])
+            if only is not None:
+                signs = np.where(np.arange(16) // 4 == only, 1, -1)
+                arrays["router"] = np.abs(arrays["router"]) * signs[:, None].astype(np.float32)
+            agrees(made, tmp_path / "out", arrays)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exchange", ["async", "all-gather", "capacity"])
+def test_a_layer_over_eight_ranks_forward_and_backward(exchange: str, tmp_path: Path) -> None:
+    made = compiled(LAYER, tmp_path / "out", exchange, train=True)
+    assert unordered(made.program.steps, made.program.accesses) == []
+    for tokens, only in (([5, 5, 5, 5], None), ([1, 1, 1, 1], 2)):
+        agrees(made, tmp_path / "out", layer_arrays(tokens, only, joint=True))
