@@ -77,7 +77,7 @@ def recover(softmax: Node, graph: Graph, module: Module, masks: Masks, result: R
     if repeated:
         result.miss(RecoverAttention.name, SCORES_READ_ELSEWHERE, _blamed(softmax, repeated), graph)
         return
-    origin = merged_origin(nodes, RecoverAttention.name)
+    origin = merged_origin([softmax, *nodes], RecoverAttention.name)
     new = found.build(Builder(graph, out.producer, origin), {v: v for v in found.inputs})
     new.name = out.name
     assert out.producer is not None

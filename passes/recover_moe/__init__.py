@@ -172,7 +172,8 @@ class _Attempt:
     def _commit(self, y: Value, block: Block, nodes: list[Node], result: Result, prefix: str) -> None:
         """Replace ``y``, take out what nobody reads any more, and let other readers of the logits read the block's."""
         assert y.producer is not None
-        origin = merged_origin(nodes, RecoverMoE.name)
+        telling = sorted(nodes, key=lambda n: n.op in ("constant", "weight"))
+        origin = merged_origin([self.router.topk, *telling], RecoverMoE.name)
         b = Builder(self.graph, y.producer, origin)
         made = block.build(b, self.x, prefix)
         new, logits = made.results
