@@ -32,6 +32,11 @@ QUEUE, FLAGS, ARRIVAL = 32, 3, 350
 asks for the next piece of K when the queue holds what is left of this one."""
 ISSUE, STEP, INDEX = 5, 25, 22
 """Scalar cycles of an instruction in a loop, of a step of K beside its loads, and of a row that an index names."""
+SECOND, SUM_RATE = 10_000, 800
+"""Cycles until a second kernel, on all vector cores, has its first data (launch: CANN asc-devkit examples), and bytes a
+cycle that it moves (device memory; parts may still be in the L2)."""
+PART = 256
+"""What parts of K are multiples of (moec.codegen.kernels.vector.parts)."""
 START = 600
 """Cycles until the first data of a kernel arrives."""
 
@@ -41,7 +46,8 @@ class ProductSize:
     """``groups`` products of [m, k] by [n, k] of ``size`` bytes an element into ``out`` bytes, on ``cores``.
 
     ``a_by_k``, ``b_by_k``: the operand lies [k, m], [k, n]. ``gathered``: "a" or "b" where that operand's rows are
-    copied one by one ("b": of [k, n]). ``known_k``: K is known when the kernel is made.
+    copied one by one ("b": of [k, n]). ``known_k``: K is known when the kernel is made. ``may_split``: parts of K may
+    be computed apart and summed by a second kernel.
     """
 
     m: int
@@ -55,6 +61,7 @@ class ProductSize:
     b_by_k: bool = False
     gathered: str = ""
     known_k: bool = False
+    may_split: bool = False
 
 
 def _up(x: int, to: int) -> int:
@@ -91,7 +98,11 @@ def cycles(t: CubeTile, p: ProductSize) -> float:
     if t.diagonal:
         together = together[0], max(1.0, together[1] / cols)
     cold = 1 / (cols if t.keep == "a" else wide), 1 / (rows if t.keep == "b" else down)
-    return START + rounds * _block_cycles(t, replace(p, k=-(-p.k // t.splits)), each, together, cold)
+    if t.splits == 1:
+        return START + rounds * _block_cycles(t, p, each, together, cold)
+    part = replace(p, k=min(p.k, _up(-(-p.k // t.splits), PART)), out=4)
+    summed = p.m * p.n * p.groups * (4 * t.splits + p.out)
+    return START + rounds * _block_cycles(t, part, each, together, cold) + SECOND + summed / SUM_RATE
 
 
 def _block_cycles(

@@ -23,6 +23,8 @@ L2_BYTES = 96 * 1024 * 1024
 """L2 of the smallest chip of NPU arch 2201 (platform ini)."""
 PANELS = (0, 16, 8)
 """Rows of tiles that are taken before the next rows; 0: all."""
+SPLITS = (2, 3, 4, 6, 8, 12, 16, 24)
+"""Parts of K that are tried where there are fewer tiles than cores."""
 KEPT = (2, 4, 8, 16, 32)
 """Tiles on end that share a kept operand."""
 BEST = 8
@@ -63,6 +65,15 @@ def sizes(p: ProductSize) -> Iterator[CubeTile]:
                             yield CubeTile(tm, tn, deep, k0, 1, k1)
 
 
+def split(t: CubeTile, p: ProductSize) -> Iterator[CubeTile]:
+    """``t`` for parts of K, each no shorter than what L1 takes, where there are fewer tiles than cores."""
+    tiles = -(-p.m // t.m) * -(-p.n // t.n) * p.groups
+    if p.may_split and tiles < p.cores:
+        for parts in SPLITS:
+            if tiles * parts <= 2 * p.cores and p.k >= parts * max(t.k1, t.depth_b):
+                yield replace(t, splits=parts)
+
+
 def beyond(t: CubeTile, p: ProductSize) -> Iterator[CubeTile]:
     """``t`` with each of the choices beyond sizes that it does not make yet."""
     down, wide = -(-p.m // t.m), -(-p.n // t.n)
@@ -72,7 +83,7 @@ def beyond(t: CubeTile, p: ProductSize) -> Iterator[CubeTile]:
         yield replace(t, diagonal=True)
     if p.k > max(t.k1, t.depth_b) and not t.stagger:
         yield replace(t, stagger=True)
-    if p.known_k and not t.keep:
+    if p.known_k and not t.keep and t.splits == 1:
         whole = _up(p.k, 16)
         for share in KEPT:
             if wide > share - 1:
@@ -95,14 +106,16 @@ def cube_tile(
     b_by_k: bool = False,
     gathered: str = "",
     known_k: bool = False,
+    may_split: bool = False,
 ) -> CubeTile:
     """The tile program of ``groups`` products of [m, k] by [n, k], typical sizes, on all cube cores; see ProductSize.
     ``known_k``: K is no run-time argument.
     """
     m, n, k, groups = (max(x, 1) for x in (m, n, k, groups))
     item = ITEMSIZE[dtype], ITEMSIZE[out]
-    p = ProductSize(m, n, k, *item, groups, caps.aic, a_by_k, b_by_k, gathered, known_k)
-    found = sorted((t for t in sizes(p) if fits(t, p, caps)), key=lambda t: _order(t, p))
+    p = ProductSize(m, n, k, *item, groups, caps.aic, a_by_k, b_by_k, gathered, known_k, may_split)
+    fitting = [t for t in sizes(p) if fits(t, p, caps)]
+    found = sorted([*fitting, *(s for t in fitting for s in split(t, p))], key=lambda t: _order(t, p))
     if not found:
         raise Refusal(
             Problem(

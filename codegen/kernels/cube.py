@@ -53,7 +53,8 @@ class OutputTile:
 
     ``b`` is [N, K], or [K, N] if ``b_by_k``; ``a`` is [M, K], or [K, ``m_size``] if that is given. ``source``: indices
     of gathered rows, of ``a`` where it is [M, K], else of ``b``, which is [K, N] then: the r-th row of the tile is the
-    ``source[r]``-th of the operand, whose first row the operand's element is in.
+    ``source[r]``-th of the operand, whose first row the operand's element is in. ``k``: the row pitch of what lies
+    [.., K]; ``depth``: how much of it is multiplied, if not all.
     """
 
     a: GmRef
@@ -66,6 +67,12 @@ class OutputTile:
     b_by_k: bool
     m_size: Scalar | None = None
     source: GmRef | None = None
+    depth: Scalar | None = None
+
+    @property
+    def length(self) -> Scalar:
+        """How much of K is multiplied."""
+        return self.k if self.depth is None else self.depth
 
 
 def load_kept(k: KernelBuilder, mem: Memories, t: CubeTile, x: OutputTile) -> LocalRef:
@@ -93,10 +100,10 @@ def emit_product(k: KernelBuilder, mem: Memories, t: CubeTile, x: OutputTile, ke
     m16, n16 = k.let("m16", align(x.m, 16)), k.let("n16", align(x.n, 16))
     a_rows = _a_rows(k, x, m16)
     outer, inner = max(t.k1, t.depth_b), min(t.k1, t.depth_b)
-    steps = ceildiv(x.k, outer)
+    steps = ceildiv(x.length, outer)
     with k.loop("k1", 0, steps) as i:
         k1: Scalar = k.let("chunk", (i + k.core) % steps) if t.stagger else i
-        width = k.let("width", smin(outer, x.k - k1 * outer))
+        width = k.let("width", smin(outer, x.length - k1 * outer))
         first, last = eq(i, 0), eq(i, steps - 1)
         if t.k1 == t.depth_b:
             slot = k.slot(t.l1_slots, "ping1") if t.l1_slots > 1 else 0

@@ -10,7 +10,8 @@ from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import Kernel
 from moec.codegen.kernels.cube import OutputTile, memories
 from moec.codegen.kernels.cube_block import blocks, count, emit_block, pass_by
-from moec.codegen.scalar import Scalar, Var
+from moec.codegen.kernels.vector.parts import part_length
+from moec.codegen.scalar import Scalar, Var, smin
 from moec.codegen.tile import CubeTile
 
 
@@ -41,7 +42,8 @@ class Product:
 
 
 def matmul_kernel(name: str, caps: Capacities, tile: CubeTile, p: Product, source: Sequence[str] = ()) -> Kernel:
-    """a [B, M, K] (or [B, K, M]) by b [B, N, K] (or [B, K, N]) into c [B, M, N]."""
+    """a [B, M, K] (or [B, K, M]) by b [B, N, K] (or [B, K, N]) into c [B, M, N]; where K is split, into
+    c [splits, B, M, N], of which parts that have nothing of K are not written."""
     k = KernelBuilder(name, "aic", caps, source)
 
     def size(letter: str, n: int | None) -> Scalar:
@@ -52,24 +54,48 @@ def matmul_kernel(name: str, caps: Capacities, tile: CubeTile, p: Product, sourc
     b_items, b_item = _items(k, "b", p.b_repeat, batch)
     a = k.gm("a", p.dtype, (a_items, depth, m) if p.a_by_k else (a_items, m, depth), "in")
     b = k.gm("b", p.dtype, (b_items, depth, n) if p.b_by_k else (b_items, n, depth), "in", "weight")
-    c = k.gm("c", p.out, (batch, m, n), "out")
+    c = k.gm("c", p.out, (batch * tile.splits, m, n), "out")
     mem = memories(k, tile, p.dtype)
     pass_by(k, tile, a, b)
     of = blocks(k, tile, m, n)
-    with k.loop("t", k.core, of.each * batch, k.cores) as t:
+    items = of.each * batch
+    with k.loop("t", k.core, items * tile.splits, k.cores) as turn:
+        part: Scalar = 0 if tile.splits == 1 else k.let("part", turn // items)
+        t: Scalar = turn if tile.splits == 1 else k.let("of_part", turn % items)
         item: Scalar = 0 if p.batch == 1 else k.let("item", t // of.each)
         inside: Scalar = t if p.batch == 1 else k.let("inside", t % of.each)
+        start: Scalar = 0
+        length: Scalar | None = None
+        if tile.splits > 1:
+            each = part_length(depth, tile.splits)
+            start = k.let("start", part * each)
+            length = k.let("length", smin(each, depth - start))
 
-        def output(m0: Scalar, n0: Scalar, mm: Var, nn: Var, item: Scalar = item) -> OutputTile:
+        def output(
+            m0: Scalar,
+            n0: Scalar,
+            mm: Var,
+            nn: Var,
+            item: Scalar = item,
+            part: Scalar = part,
+            start: Scalar = start,
+            length: Scalar | None = length,
+        ) -> OutputTile:
             of_a, of_b = a_item(item), b_item(item)
             first_a = (of_a * m + m0) * depth if not p.a_by_k else of_a * depth * m + m0
             first_b = (of_b * n + n0) * depth if not p.b_by_k else of_b * depth * n + n0
-            at = a[first_a], b[first_b], c[(item * m + m0) * n + n0]
-            return OutputTile(*at, mm, nn, depth, n, p.b_by_k, m if p.a_by_k else None)
+            at_a = first_a + start * (m if p.a_by_k else 1)
+            at_b = first_b + start * (n if p.b_by_k else 1)
+            at = a[at_a], b[at_b], c[((part * batch + item) * m + m0) * n + n0]
+            return OutputTile(*at, mm, nn, depth, n, p.b_by_k, m if p.a_by_k else None, depth=length)
 
-        emit_block(k, mem, tile, of, inside, output)
+        if length is None:
+            emit_block(k, mem, tile, of, inside, output)
+        else:
+            with k.if_(length > 0):
+                emit_block(k, mem, tile, of, inside, output)
     _matmul_witnesses(k, tile, p)
-    return k.finish(count(tile, m, n) * batch)
+    return k.finish(count(tile, m, n) * batch * tile.splits)
 
 
 def _items(

@@ -8,6 +8,7 @@ from typing import Any
 from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
 from moec.codegen.kernels.matmul import Product, Repeat, matmul_kernel
 from moec.codegen.kernels.vector.grouped_bias import GroupedBias, grouped_bias_kernel
+from moec.codegen.kernels.vector.parts import parts_kernel
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
 from moec.codegen.tiling import cube_tile, streamed
 from moec.diagnostics import NoKernel, Problem
@@ -84,17 +85,26 @@ def matmul(cx: Lowering, node: Node) -> None:
         "a_by_k": a_by_k,
         "b_by_k": by_k,
         "known_k": isinstance(depth, int),
+        "may_split": True,
     }
     tile = cube_tile(*typical, dtype, cx.capacities, node_name(node), **how)
     once = "".join(x for x in streamed(tile, _number(m), _number(n)) if repeats[x] is None)
     tile = replace(tile, bypass=once)
+    split = tile.splits > 1
     sizes |= {"B": batch, "M": m, "N": n, "K": depth}
     hi = max(cx.bounds(d)[1] for d in sizes.values())
     numbers = _number(m), _number(n), _number(depth), _number(batch)
-    product = Product(*numbers, dtype, out, by_k, hi, a_by_k, repeats["a"], repeats["b"])
+    held = "f32" if split else out
+    product = Product(*numbers, dtype, held, by_k, hi, a_by_k, repeats["a"], repeats["b"])
     kernel = matmul_kernel(f"matmul_{dtype}", cx.capacities, tile, product)
-    operands = {"a": cx.tensor(a), "b": cx.tensor(b), "c": cx.result(node)}
+    elements = batch * m * n
+    parts = cx.scratch("parts", "f32", (tile.splits, elements)) if split else cx.result(node)
+    operands = {"a": cx.tensor(a), "b": cx.tensor(b), "c": parts}
     cx.launch(node, kernel, operands, {k: d for k, d in sizes.items() if not isinstance(d, int)})
+    if split:
+        most = max(cx.bounds(elements)[1], hi)
+        summed = parts_kernel("sum_of_parts", cx.capacities, tile.splits, _number(elements), _number(depth), out, most)
+        cx.launch(node, summed, {"x": parts, "y": cx.result(node)}, {"n": elements, "K": depth})
 
 
 @lowering("grouped_matmul")

@@ -13,6 +13,7 @@ from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import Kernel
 from moec.codegen.kernels.grouped import Grouped, grouped_matmul_kernel
 from moec.codegen.kernels.matmul import Product, matmul_kernel
+from moec.codegen.kernels.vector.parts import parts_kernel
 from moec.codegen.tile_cost import ProductSize, cycles
 from moec.codegen.tiling import PANELS, CubeTile, cube_tile, panel, streamed
 from moec.targets.ascend.machine import load, machines
@@ -170,3 +171,17 @@ def test_what_is_read_once_passes_by_the_l2() -> None:
     tile = CubeTile(128, 256, 256, 64, 1)
     assert streamed(tile, 128, 7680) == "b" and streamed(tile, 129, 256) == "a"
     assert streamed(tile, None, 7680) == "" and streamed(tile, 100, 100) == "ab"
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "parts"), [(128, 128, 16384, 24), (64, 2048, 16384, 3), (2048, 2048, 16384, 1)]
+)
+def test_k_is_split_where_there_are_few_tiles(m: int, n: int, k: int, parts: int) -> None:
+    """And only then; the second kernel and its launch are paid for."""
+    tile = cube_tile(m, n, k, "bf16", CAPS, out="bf16", known_k=True, may_split=True)
+    assert tile.splits == parts
+    if parts > 1:
+        product = simulate(matmul_kernel("mm", CAPS, tile, Product(m, n, k, 1, "bf16", "f32")), B1, {})
+        summed = simulate(parts_kernel("sum", CAPS, parts, m * n, k, "bf16"), B1, {})
+        whole = timed(m, n, k, cube_tile(m, n, k, "bf16", CAPS, out="bf16", known_k=True))
+        assert product.us + summed.us < 0.85 * whole.us
