@@ -60,12 +60,18 @@ def host(
 
 
 def _reads(found: dict[str, Any]) -> None:
-    rows = [
-        (r["at"], f"{r['waited_us']:.1f}", f"{r['idle_us']:.1f}", "\n".join(r["uses"]))
-        for r in found["before"]["reads"]
-    ]
-    print_table(("read at", "host waits us", "device idles us", "because of"), rows, "reads as written")
+    heads = ("read at", "host waits us", "device idles us")
+    before, after = (found[side]["reads"] for side in ("before", "after"))
+    print_table((*heads, "because of"), [(*_read(r), "\n".join(r["uses"])) for r in before], "reads as written")
     typer.echo("taken out: " + (", ".join(f"{rule} x{n}" for rule, n in found["applied"].items()) or "nothing"))
+    if after:
+        print_table(heads, [_read(r) for r in after], "reads left")
+    elif before:
+        typer.echo("reads left: none")
+
+
+def _read(read: dict[str, Any]) -> tuple[str, str, str]:
+    return read["at"], f"{read['waited_us']:.1f}", f"{read['idle_us']:.1f}"
 
 
 def _sides(found: dict[str, Any]) -> None:

@@ -71,7 +71,13 @@ def test_a_balanced_load_is_what_counts_say() -> None:
 def test_the_command_prints_reads_prices_and_sources() -> None:
     done = moec("host", EXAMPLES / "megatron_dispatcher.moe", "--set", "T=64")
     assert done.returncode == 0, done.stderr
-    for text in ("reads as written", "static size x1", "lists of all_to_all_v: what each way costs", "host costs"):
+    for text in (
+        "reads as written",
+        "reads left",
+        "static size x1",
+        "lists of all_to_all_v: what each way costs",
+        "host costs",
+    ):
         assert text in done.stdout, done.stdout
     found = json.loads(moec("host", EXAMPLES / "megatron_dispatcher.moe", "--set", "T=64", "--json").stdout)
     assert found["before"]["blocking_reads"] == 4 and found["after"]["blocking_reads"] == 0
