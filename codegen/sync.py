@@ -14,9 +14,11 @@ from functools import lru_cache
 from moec.codegen.depend import Sync, candidates, innermost_loop, outermost_loop
 from moec.codegen.hazards import Violation, violations
 from moec.codegen.interpret import Path
-from moec.codegen.kernel_ir import Barrier, For, If, Kernel, SetFlag, Stmt, WaitFlag, Witness
-from moec.codegen.scalar import Scalar, binary
-from moec.codegen.traces import Needs, Step, cores_of, needs_of, program_of
+from moec.codegen.kernel_ir import Kernel
+from moec.codegen.ordered import Code, coded, ordered
+from moec.codegen.placing import insert
+from moec.codegen.traces import Step, program_of
+from moec.codegen.weave import Places, Run, runs_of
 from moec.diagnostics import Problem, Refusal, Where
 
 EVENT_IDS = 6
@@ -42,16 +44,17 @@ def synchronise(kernel: Kernel) -> Kernel:
 def _synchronised(kernel: Kernel) -> Kernel:
     if not kernel.witnesses:
         raise AssertionError("no witness to check the synchronisation with")
-    runs = _Runs.of(kernel)
-    needed = _minimal(kernel, runs, candidates(kernel))
+    tried = candidates(kernel)
+    runs = _Runs.of(kernel, tried)
+    needed = _minimal(runs, tried)
     joined = _within_ids(needed)
     if joined != needed:
-        needed = _minimal(kernel, runs, joined)
+        needed = _minimal(runs, joined)
     nearer = _nearer(kernel, needed)
-    if nearer != needed and not runs.faults(_with_own_ids(kernel, nearer)[0]):
-        needed = _minimal(kernel, runs, nearer)
-    done, _ = insert(kernel, needed, _allocate(kernel, runs, needed))
-    wrong = runs.faults(done)
+    if nearer != needed and not runs.faults(nearer, _own_ids(nearer)):
+        needed = _minimal(runs, nearer)
+    done, _ = insert(kernel, needed, _allocate(runs, needed))
+    wrong = runs.check(done)
     if wrong:
         raise AssertionError(str(wrong[0]))
     return done
@@ -59,59 +62,62 @@ def _synchronised(kernel: Kernel) -> Kernel:
 
 @dataclass(frozen=True)
 class _Runs:
-    """What a kernel is checked on: witnesses and cores, with what each access needs there."""
+    """What a kernel is checked on, and the places of flags in it."""
 
-    on: tuple[tuple[Witness, int, Needs], ...]
+    places: Places
+    on: tuple[Run, ...]
 
     @classmethod
-    def of(cls, kernel: Kernel) -> _Runs:
-        return cls(tuple((w, core, needs_of(kernel, w, core)) for w in kernel.witnesses for core in cores_of(w)))
+    def of(cls, kernel: Kernel, syncs: Sequence[Sync]) -> _Runs:
+        places = Places(kernel, syncs)
+        return cls(places, runs_of(kernel, places))
 
-    def programs(self, kernel: Kernel) -> list[list[Step]]:
-        """Of the same kernel with flags and barriers in it; those that run alike once."""
+    def programs(self, syncs: Sequence[Sync], bases: Sequence[int]) -> list[list[Step]]:
+        """With ``syncs`` in it, tagged by number; those that run alike once."""
+        plan = self.places.plan(syncs, bases)
         found: dict[tuple[object, ...], list[Step]] = {}
-        for witness, core, needs in self.on:
-            program = program_of(kernel, witness, core, needs)
+        for run in self.on:
+            program = run.program(plan)
             alike = tuple((s.kind, s.pipe, s.path, s.needs, s.channel) for s in program)
             found.setdefault(alike, program)
         return list(found.values())
 
-    def faults(self, kernel: Kernel) -> list[Violation]:
-        """What is unordered in it."""
-        return [v for program in self.programs(kernel) for v in violations(program)]
+    def faults(self, syncs: Sequence[Sync], bases: Sequence[int]) -> list[Violation]:
+        """What is unordered with ``syncs`` in it."""
+        return [v for program in self.programs(syncs, bases) for v in violations(program)]
+
+    def check(self, done: Kernel) -> list[Violation]:
+        """What is unordered in the kernel with its flags, as it runs."""
+        programs = (program_of(done, run.witness, run.core, run.needs) for run in self.on)
+        return [v for program in programs for v in violations(program)]
 
 
-def _minimal(kernel: Kernel, runs: _Runs, syncs: Sequence[Sync]) -> list[Sync]:
+def _minimal(runs: _Runs, syncs: Sequence[Sync]) -> list[Sync]:
     """``syncs`` without those that none of ``runs`` needs, each tried in turn."""
-    full, tags = _with_own_ids(kernel, syncs)
-    programs = runs.programs(full)
-    for program in programs:
-        wrong = violations(program)
-        if wrong:
-            raise AssertionError(f"candidates do not suffice: {wrong[0]}")
+    programs = runs.programs(syncs, _own_ids(syncs))
+    wrong = [v for program in programs for v in violations(program)]
+    if wrong:
+        raise AssertionError(f"candidates do not suffice: {wrong[0]}")
+    trials = [coded(program) for program in programs]
     dropped: set[int] = set()
     for i in sorted(range(len(syncs)), key=lambda i: _order(syncs[i], i)):
-        without: dict[int, list[Step]] = {}
-        for number, program in enumerate(programs):
-            rest = [step for step in program if tags.get(step.path) != i]
+        without: dict[int, tuple[list[Code], int]] = {}
+        for number, (program, pipes) in enumerate(trials):
+            rest = [step for step in program if step[-1] != i]
             if len(rest) < len(program):
-                if violations(rest, first=True):
-                    programs.insert(0, programs.pop(number))  # likely to find the next fault too
+                if not ordered(rest, pipes):
+                    trials.insert(0, trials.pop(number))  # likely to find the next fault too
                     break
-                without[number] = rest
+                without[number] = rest, pipes
         else:
             dropped.add(i)
-            programs = [without.get(number, program) for number, program in enumerate(programs)]
+            trials = [without.get(number, trial) for number, trial in enumerate(trials)]
     return [s for i, s in enumerate(syncs) if i not in dropped]
 
 
-def _with_own_ids(kernel: Kernel, syncs: Sequence[Sync]) -> tuple[Kernel, dict[Path, int]]:
-    """``insert`` with event ids that no two share, however many that takes."""
-    bases, total = [], 0
-    for s in syncs:
-        bases.append(total)
-        total += s.slots
-    return insert(kernel, syncs, bases)
+def _own_ids(syncs: Sequence[Sync]) -> list[int]:
+    """Event ids that no two share, however many that takes."""
+    return [sum(s.slots for s in syncs[:i]) for i in range(len(syncs))]
 
 
 def _order(s: Sync, i: int) -> tuple[int, int, int]:
@@ -179,7 +185,7 @@ def _join(a: Sync, b: Sync) -> Sync | None:
     return replace(a, after=after, before=before) if a.carried or after < before else None
 
 
-def _allocate(kernel: Kernel, runs: _Runs, syncs: Sequence[Sync]) -> list[int]:
+def _allocate(runs: _Runs, syncs: Sequence[Sync]) -> list[int]:
     """The first event id of each sync."""
     bases: list[int] = []
     used: dict[tuple[str, str], int] = {}
@@ -191,17 +197,16 @@ def _allocate(kernel: Kernel, runs: _Runs, syncs: Sequence[Sync]) -> list[int]:
             bases.append(top)
             used[s.src, s.dst] = top + s.slots
         else:
-            bases.append(_share(kernel, runs, syncs, bases))
+            bases.append(_share(runs, syncs, bases))
     return bases
 
 
-def _share(kernel: Kernel, runs: _Runs, syncs: Sequence[Sync], bases: Sequence[int]) -> int:
+def _share(runs: _Runs, syncs: Sequence[Sync], bases: Sequence[int]) -> int:
     """An id for the first of ``syncs`` without one that another of its pair has, where no set can overtake a wait."""
     mine, rest = syncs[len(bases)], syncs[len(bases) + 1 :]
     later = [EVENT_IDS + sum(s.slots for s in rest[:i]) for i in range(len(rest))]  # numbers of their own for now
     for base in range(EVENT_IDS - mine.slots + 1):
-        trial, _ = insert(kernel, syncs, [*bases, base, *later])
-        flags = [v for v in runs.faults(trial) if v.what.startswith(("flag", "wait"))]
+        flags = [v for v in runs.faults(syncs, [*bases, base, *later]) if v.what.startswith(("flag", "wait"))]
         if not flags:
             return base
     raise Refusal(
@@ -210,65 +215,3 @@ def _share(kernel: Kernel, runs: _Runs, syncs: Sequence[Sync], bases: Sequence[i
             todo="use fewer independent buffers or split the kernel",
         )
     )
-
-
-def insert(kernel: Kernel, syncs: Sequence[Sync], bases: Sequence[int]) -> tuple[Kernel, dict[Path, int]]:
-    """The kernel with ``syncs`` in place, and which of them each new statement (by its new path) belongs to."""
-    before: dict[Path, list[tuple[Stmt, int]]] = {}
-    after: dict[Path, list[tuple[Stmt, int]]] = {}
-    for i, (s, base) in enumerate(zip(syncs, bases, strict=True)):
-        here = (*s.block, s.before)
-        if s.is_barrier:
-            stmt: Stmt = Barrier(s.src)
-            before.setdefault(here, []).append((stmt if s.when is None else If(s.when, (stmt,)), i))
-            continue
-        event: Scalar = base if s.slots == 1 else binary("+", s.slot, base)
-        before.setdefault(here, []).append((WaitFlag(s.src, s.dst, event), i))
-        after.setdefault((*s.block, s.after), []).append((SetFlag(s.src, s.dst, event), i))
-        if s.carried:
-            loop = (innermost_loop if s.near else outermost_loop)(kernel, s.block)
-            for slot in range(s.slots):
-                before.setdefault(loop, []).append((SetFlag(s.src, s.dst, base + slot), i))
-                after.setdefault(loop, []).append((WaitFlag(s.src, s.dst, base + slot), i))
-    tags: dict[Path, int] = {}
-    body = _rebuild(kernel.body, (), (), before, after, tags)
-    return replace(kernel, body=body), tags
-
-
-_RANK = {WaitFlag: 0, Barrier: 1, If: 1, SetFlag: 2}
-
-
-def _rebuild(
-    block: Sequence[Stmt],
-    old: Path,
-    new: Path,
-    before: dict[Path, list[tuple[Stmt, int]]],
-    after: dict[Path, list[tuple[Stmt, int]]],
-    tags: dict[Path, int],
-) -> tuple[Stmt, ...]:
-    out: list[Stmt] = []
-
-    def add(extra: list[tuple[Stmt, int]], sets_first: bool) -> None:
-        for stmt, i in sorted(extra, key=lambda e: -_RANK[type(e[0])] if sets_first else _RANK[type(e[0])]):
-            path = (*new, len(out))
-            tags[path] = i
-            if isinstance(stmt, If):
-                tags[(*path, 0, 0)] = i
-            out.append(stmt)
-
-    for i, stmt in enumerate(block):
-        here = (*old, i)
-        add(before.get(here, []), sets_first=False)
-        path = (*new, len(out))
-        if isinstance(stmt, For):
-            body = _rebuild(stmt.body, (*here, 0), (*path, 0), before, after, tags)
-            out.append(replace(stmt, body=body))
-        elif isinstance(stmt, If):
-            then = _rebuild(stmt.then, (*here, 0), (*path, 0), before, after, tags)
-            out.append(
-                replace(stmt, then=then, orelse=_rebuild(stmt.orelse, (*here, 1), (*path, 1), before, after, tags))
-            )
-        else:
-            out.append(stmt)
-        add(after.get(here, []), sets_first=True)
-    return tuple(out)

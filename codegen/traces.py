@@ -38,6 +38,9 @@ SAMPLE = 2
 NUMBER = {pipe: i for i, pipe in enumerate(PIPES)}
 SCALAR = NUMBER["S"]
 
+ACCESSES = (Instr, LoadScalar, StoreScalar)
+"""Statements that access memory."""
+
 Needs = Sequence[tuple[tuple[int, int], ...]]
 """For each access in order: (pipe, number of the access) that must be over before it starts, one for each pipe."""
 
@@ -46,7 +49,8 @@ Needs = Sequence[tuple[tuple[int, int], ...]]
 class Step:
     """A statement that ran as number ``pos``: what happens on ``pipe``, and (pipe, position, path) that must be over.
 
-    Pipes are numbered through the cores of a group: ``len(PIPES)`` times the seat, plus the pipe."""
+    Pipes are numbered through the cores of a group: ``len(PIPES)`` times the seat, plus the pipe. ``tag``: a mark of
+    who put it there."""
 
     kind: str  # instr, set, wait, barrier, all, cross set, cross wait
     pipe: int
@@ -54,6 +58,7 @@ class Step:
     pos: int
     needs: tuple[tuple[int, int, Path], ...] = ()
     channel: tuple[int, int, int] = (0, 0, 0)
+    tag: int = -1
 
 
 class _Memory:
@@ -111,7 +116,7 @@ def cores_of(witness: Witness) -> Sequence[int]:
     return sorted({0, min(1, witness.cores - 1), witness.cores - 1})
 
 
-def _interleaved(kernel: Kernel, witness: Witness, core: int, numbers: bool) -> Iterator[tuple[int, Event]]:
+def interleaved(kernel: Kernel, witness: Witness, core: int, numbers: bool) -> Iterator[tuple[int, Event]]:
     """(seat, event) of every core of group ``core``, each going on until it waits for a flag that is not raised yet.
 
     Ends early, with the wait that none answers, where the group is stuck.
@@ -155,20 +160,29 @@ def senders(seat: int) -> Sequence[int]:
 
 def needs_of(kernel: Kernel, witness: Witness, core: int) -> Needs:
     """What each access of core ``core`` (in a mixed kernel: of its group) must come after under ``witness``."""
-    memory, out = _Memory(), list[tuple[tuple[int, int], ...]]()
-    for seat, e in _interleaved(kernel, witness, core, True):
-        if not isinstance(e.stmt, (Instr, LoadScalar, StoreScalar)):
-            continue
+    found = Conflicts()
+    for seat, e in interleaved(kernel, witness, core, True):
+        if isinstance(e.stmt, ACCESSES):
+            found.add(seat, e)
+    return found.needs
+
+
+class Conflicts:
+    """The needs of accesses, which are added in the order in which they run."""
+
+    def __init__(self) -> None:
+        self.memory, self.needs = _Memory(), list[tuple[tuple[int, int], ...]]()
+
+    def add(self, seat: int, e: Event) -> None:
         pipe = seat * len(PIPES) + NUMBER[e.pipe]
         if by_unit_flags(e.stmt):
             e = replace(e, accesses=[a for a in e.accesses if a.space != "L0C"])
         if seat:
             e = replace(e, accesses=[_of_seat(a, seat) for a in e.accesses])
-        number = len(out)
-        out.append(_needs(e, pipe, memory))
+        number = len(self.needs)
+        self.needs.append(_needs(e, pipe, self.memory))
         for a in e.accesses:
-            memory.add(a, pipe, number)
-    return out
+            self.memory.add(a, pipe, number)
 
 
 def _of_seat(a: Access, seat: int) -> Access:
@@ -186,27 +200,30 @@ def program_of(kernel: Kernel, witness: Witness, core: int, needs: Needs | None 
         needs = needs_of(kernel, witness, core)
     out: list[Step] = []
     ran: list[tuple[int, Path]] = []  # position and path of each access so far
-    for pos, (seat, e) in enumerate(_interleaved(kernel, witness, core, False)):
-        s: Stmt = e.stmt
-        base = seat * len(PIPES)
-        if isinstance(s, (Instr, LoadScalar, StoreScalar)):
+    for pos, (seat, e) in enumerate(interleaved(kernel, witness, core, False)):
+        if isinstance(e.stmt, ACCESSES):
             if mine := needs[len(ran)]:
                 found = tuple((pipe, *ran[number]) for pipe, number in mine)
-                out.append(Step("instr", base + NUMBER[e.pipe], e.path, pos, found))
+                out.append(Step("instr", seat * len(PIPES) + NUMBER[e.pipe], e.path, pos, found))
             ran.append((pos, e.path))
-        elif isinstance(s, SetFlag):
-            src, dst = base + NUMBER[s.src], base + NUMBER[s.dst]
-            out.append(Step("set", src, e.path, pos, channel=(src, dst, e.id)))
-        elif isinstance(s, WaitFlag):
-            src, dst = base + NUMBER[s.src], base + NUMBER[s.dst]
-            out.append(Step("wait", dst, e.path, pos, channel=(src, dst, e.id)))
-        elif isinstance(s, Barrier):
-            out.append(Step("all" if s.pipe == "ALL" else "barrier", base + NUMBER.get(s.pipe, SCALAR), e.path, pos))
-        elif isinstance(s, SyncAll):
-            out.append(Step("all", base + SCALAR, e.path, pos))
-        elif isinstance(s, CrossCoreSet):
-            out.append(Step("cross set", base + NUMBER[s.pipe], e.path, pos, channel=(seat, 0, e.id)))
         else:
-            assert isinstance(s, CrossCoreWait)
-            out.append(Step("cross wait", base + SCALAR, e.path, pos, channel=(seat, 0, e.id)))
+            out.append(step_of(seat, e, pos))
     return out
+
+
+def step_of(seat: int, e: Event, pos: int) -> Step:
+    """What is no access: a flag, a barrier, or what cores tell one another."""
+    s, base = e.stmt, seat * len(PIPES)
+    if isinstance(s, SetFlag | WaitFlag):
+        src, dst = base + NUMBER[s.src], base + NUMBER[s.dst]
+        if isinstance(s, SetFlag):
+            return Step("set", src, e.path, pos, channel=(src, dst, e.id))
+        return Step("wait", dst, e.path, pos, channel=(src, dst, e.id))
+    if isinstance(s, Barrier):
+        return Step("all" if s.pipe == "ALL" else "barrier", base + NUMBER.get(s.pipe, SCALAR), e.path, pos)
+    if isinstance(s, SyncAll):
+        return Step("all", base + SCALAR, e.path, pos)
+    if isinstance(s, CrossCoreSet):
+        return Step("cross set", base + NUMBER[s.pipe], e.path, pos, channel=(seat, 0, e.id))
+    assert isinstance(s, CrossCoreWait)
+    return Step("cross wait", base + SCALAR, e.path, pos, channel=(seat, 0, e.id))
