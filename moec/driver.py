@@ -14,11 +14,12 @@ from typing import Any
 from moec import sources, store
 from moec.artefacts import SUMMARY, check_output, output_folder
 from moec.autodiff import saved_values
-from moec.diagnostics import CheckFailed, NoKernel, Problem, Refusal, Usage, Where, suggest
+from moec.diagnostics import CheckFailed, Diagnosis, NoKernel, Problem, Refusal, Usage, Where, suggest
 from moec.eval.ranks import groups
 from moec.ir.data import TensorData
 from moec.ir.graph import Module
 from moec.ir.text import parse_module, print_module
+from moec.ops.places import has_host
 from moec.passes.base import Context, Pass, PassManager, Result, default_passes, parse_passes, train_passes
 from moec.report.summary import lowering_entry, op_counts, pass_entry, saved_entry, summary
 from moec.sizes import check_sizes, complete_sizes, symbol_bounds
@@ -123,7 +124,8 @@ def compile(
         run = _Run(module, folder, final or Path())
         context = Context(machine, sizes)
         with stage("timing host and device as written"):
-            as_written = time_of(module, context) if train is None else None
+            written = module if train is None else _differentiated(module, chosen, context)
+            as_written = time_of(written, context) if written is not None else None
         drops = None
         if passes is None and memory:
             with stage("planning with and without dropping"):
@@ -206,6 +208,24 @@ def memory_plan(
     from moec.memoryplan import planned
 
     return planned(file, set, load_target(target), memory, stage)
+
+
+def _differentiated(module: Module, chosen: Sequence[Pass], context: Context) -> Module | None:
+    """The training graph of a layer as it was written: differentiated, and nothing else. None where that is not possible,
+    or where it neither waits for the host nor exchanges anything.
+    """
+    from moec.passes.reorder_launch import has_collectives
+    from moec.passes.sync_removal_choices import copy_module
+
+    if not (has_host(module) or has_collectives(module)):
+        return None
+    made = copy_module(module)
+    plain = [p for p in chosen if p.name in ("balance-loss", "autodiff")]
+    try:
+        PassManager(plain).run(made, Context(context.target, context.tune))
+    except Diagnosis:
+        return None
+    return made
 
 
 def _require_passes(names: Sequence[str], chosen: Sequence[Pass]) -> None:

@@ -16,16 +16,18 @@ from moec.passes.sync_removal_choices import Choice, choices, copy_module, host_
 from moec.passes.sync_removal_reads import reads_of, reasons
 from moec.sizes import complete_sizes
 from moec.target import Schedule, Target
+from moec.timeline.build import PARKING
 from moec.timeline.idle import HostTime, steady
 from moec.timeline.model import Machine, Task
 from moec.timeline.report import side
 
 
 def time_of(module: Module, context: Context) -> HostTime | None:
-    """A module on the two timelines; None where it neither runs anything on the host nor exchanges anything: then its
-    kernels are launched one after the other, and ``time_of_schedule`` says it from them.
+    """A module on the two timelines; None where it neither runs anything on the host nor exchanges or parks anything:
+    then its kernels are launched one after the other, and ``time_of_schedule`` says it from them.
     """
-    if context.target is None or not (has_host(module) or has_collectives(module)):
+    parks = any(n.op in PARKING for n in module.nodes())
+    if context.target is None or not (has_host(module) or has_collectives(module) or parks):
         return None
     return host_time(module, context)
 

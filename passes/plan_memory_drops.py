@@ -7,6 +7,7 @@ shorter is taken: what the rewrite adds, what it keeps instead and what it saves
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -102,13 +103,19 @@ class Drops:
 
 
 def _saved_without(problem: Problem, other: Problem) -> list[int]:
-    """What a problem saves and the other does not, by what it is and where it is from."""
+    """What a problem saves and the other does not, by what makes it, how large it is and where it is from."""
 
-    def key(p: Problem, v: int) -> tuple[int, str]:
-        return p.tensors[v].bytes, p.tensors[v].origin.split(" by ")[0]
+    def key(p: Problem, v: int) -> tuple[str, int, str]:
+        return p.forward[p.producer[v]].name, p.tensors[v].bytes, p.tensors[v].origin.split(" by ")[0]
 
-    there = {key(other, v) for v in other.needed}
-    return [v for v in problem.needed if key(problem, v) not in there]
+    there = Counter(key(other, v) for v in other.needed)
+    found = []
+    for v in reversed(problem.needed):
+        if there[key(problem, v)]:
+            there[key(problem, v)] -= 1
+        else:
+            found.append(v)
+    return found[::-1]
 
 
 def _figures(way: Way, base: Problem) -> dict[str, Any]:

@@ -15,6 +15,9 @@ SHOWN_MISSES = 3
 """Near misses of a pass that are printed; summary.json and the report have them all."""
 
 MIB = 1 << 20
+SHOWN_IDLE = 3
+"""Intervals in which the device idles that are printed, the longest first; summary.json and the report have more."""
+
 SHOWN_SAVES = 5
 """Saved activations that are printed; summary.json has them all."""
 
@@ -130,8 +133,12 @@ def _print_host(host: Mapping[str, Any]) -> None:
     for name, s in sides:
         typer.echo(
             f"host, {name}: {s['blocking_reads']} blocking reads, gap {s['gap_us']:.1f} us,"
-            f" free time {s['free_time_percent']:.2f} % of {s['us']:.1f} us"
+            f" free time {s['free_time_percent']:.2f} % of {s['us']:.1f} us ("
+            + ", ".join(f"{kind} {us:.1f} us" for kind, us in s["idle_us"].items())
+            + ")"
         )
+    for i in host["after"]["idle"][:SHOWN_IDLE]:
+        typer.echo(f"  still idle {i['us']:.1f} us, {i['type']}: {i['op']} at {i['at']}")
 
 
 def _print_kernels(summary: Mapping[str, Any]) -> None:

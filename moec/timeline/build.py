@@ -2,8 +2,8 @@
 
 Calls are taken apart on the way. Views, weights, constants and sizes are no tasks; a host step is one. ``nonzero`` says
 how large its result is only once it has run, so the host reads that number before it goes on. The collectives of each
-group have a stream; asynchronous reads stand in ``copy``; all else, blocking reads included, in ``compute``, since a
-framework's read is queued behind the work of its stream.
+group have a stream; asynchronous reads stand in ``copy``, activations that are parked in one for each way; all else,
+blocking reads included, in ``compute``, since a framework's read is queued behind the work of its stream.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ class Prices(Protocol):
 
 FREE = ("constant", "weight", "dims", "save", "bind_size", "device_size", "group_rank")
 """Ops that are no task of their own, besides views: known when compiled, or read by the kernel that uses them."""
+
+PARKING = {"swap_out": "copy out", "swap_in": "copy back"}
+"""Copies of activations to the host and back: each way has a stream and its half of the link."""
 
 
 @dataclass
@@ -90,6 +93,8 @@ class _Builder:
         if node.op in ("read_start", "to_device"):
             kind = "read" if node.op == "read_start" else "copy"
             return (self.device(node, kind, "copy", behind, link="pcie"),)
+        if node.op in PARKING:
+            return (self.device(node, "swap", PARKING[node.op], behind, link=PARKING[node.op]),)
         if "collective" in OPS[node.op].traits:
             return (self.device(node, "collective", stream_of(node), behind, link=self.prices.link(node)),)
         own = self.device(node, "kernel", "compute", behind)

@@ -1,7 +1,7 @@
 """Free time: where the device idles because of the host, and which op is to blame.
 
-The device idles while none of its streams computes or communicates; copies of reads do not count as work. An idle
-interval ends with the start of some task, and what held that task back names its type:
+The device idles while none of its streams computes or communicates; copies of reads and of parked activations do not
+count as work. An idle interval ends with the start of some task, and what held that task back names its type:
 
 - ``sync``: the host issued it late because it had waited for a read that ended in the interval (blame the read);
 - ``dispatch``: the host issued it late without such a wait (blame the longest host work in the interval);

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-KINDS = ("kernel", "collective", "copy", "read", "wait", "step")
+KINDS = ("kernel", "collective", "copy", "read", "swap", "wait", "step")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ SIZES = {"batch": 2, "seq": 5}
     ("memory", "fates"),
     [
         ("", set()),
-        ("plan-memory{budget=0.000285,in_flight=4,shards=8,sweep=0}", {"keep", "recompute", "swap"}),
+        ("plan-memory{budget=0.00096,in_flight=4,shards=8,sweep=0}", {"keep", "recompute", "swap"}),
     ],
 )
 def test_a_layer_with_its_plan_applied_gives_the_unplanned_gradients(
