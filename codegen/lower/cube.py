@@ -10,6 +10,7 @@ from moec.codegen.kernels.matmul import Product, Repeat, matmul_kernel
 from moec.codegen.kernels.vector.grouped_bias import GroupedBias, grouped_bias_kernel
 from moec.codegen.kernels.vector.parts import parts_kernel
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
+from moec.codegen.lower.sizes import numel
 from moec.codegen.tiling import cube_tile, streamed
 from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node
@@ -33,13 +34,6 @@ def _number(dim: Dim) -> int | None:
     return dim if isinstance(dim, int) else None
 
 
-def _product_of(dims: tuple[Dim, ...]) -> Dim:
-    total: Dim = 1
-    for d in dims:
-        total = total * d
-    return total
-
-
 def _repeat(lead: tuple[Dim, ...], own: tuple[Dim, ...], node: Node) -> tuple[Repeat | None, dict[str, Dim]]:
     """How an operand with leading dimensions ``own`` goes through a batch of ``lead``: its items, and for how many
     items of the batch on end each is used."""
@@ -52,7 +46,7 @@ def _repeat(lead: tuple[Dim, ...], own: tuple[Dim, ...], node: Node) -> tuple[Re
     if any(own[i] != lead[i] for i in range(first, last + 1)):
         what = f"matmul that repeats {list(map(str, own))} in {list(map(str, lead))} has no kernel"
         raise NoKernel(Problem(what, where(node), "expand the smaller operand first"))
-    items, each = _product_of(lead[first : last + 1]), _product_of(lead[last + 1 :])
+    items, each = numel(lead[first : last + 1]), numel(lead[last + 1 :])
     if not kept:
         items, each = 1, 1
     return Repeat(_number(items), _number(each)), {"Items": items, "Each": each}
@@ -70,10 +64,10 @@ def matmul(cx: Lowering, node: Node) -> None:
     repeats: dict[str, Repeat | None] = {"a": None, "b": None}
     sizes: dict[str, Dim] = {}
     if len(b_dims) == 2 and not a_by_k:
-        m = _product_of((*a_dims[:-2], m))
+        m = numel((*a_dims[:-2], m))
     else:
         lead = node.result.type.dims[:-2]
-        batch = _product_of(lead)
+        batch = numel(lead)
         for name, own in (("a", a_dims[:-2]), ("b", b_dims[:-2])):
             repeats[name], given = _repeat(lead, own, node)
             sizes |= {f"{name}{what}": d for what, d in given.items()}

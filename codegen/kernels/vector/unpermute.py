@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmTensor, Kernel, LocalRef
-from moec.codegen.kernels.vector.assemble import balanced
-from moec.codegen.scalar import Scalar, Var, ceildiv, smax, smin
+from moec.codegen.kernels.vector.token_tiles import TokenTiles
+from moec.codegen.scalar import Scalar, Var, smax
 
 TOKENS = 64
 """Most tokens whose positions and weights are fetched at once."""
@@ -42,8 +42,8 @@ def unpermute_kernel(name: str, caps: Capacities, u: Unpermute) -> Kernel:
     return k.finish(smax(1, tokens))
 
 
-class _Body:
-    """The kernel's loops: tiles of tokens, tokens, runs of columns, the K rows of a token."""
+class _Body(TokenTiles):
+    """The K rows of a token, weighted and added up."""
 
     def __init__(
         self,
@@ -55,13 +55,8 @@ class _Body:
         weights: GmTensor | None,
         y: GmTensor,
     ):
-        self.k, self.u, self.tokens = k, u, tokens
-        self.rows, self.positions, self.weights, self.y = rows, positions, weights, y
-        per = TOKENS * u.top_k
-        self.index = k.ub("index", "i32", per, 2)
-        self.factor = None if weights is None else k.ub("factor", weights.dtype, per, 2)
-        narrow = weights is not None and weights.dtype != "f32"
-        self.factor32 = k.ub("factor32", "f32", per, 2) if narrow else self.factor
+        super().__init__(k, tokens, u.hidden, u.top_k, TOKENS, positions, weights)
+        self.u, self.rows, self.y = u, rows, y
         size = ITEMSIZE[u.dtype]
         wide = size == 4
         each = ROW_SLOTS * size + 2 * size + (0 if wide else 8)
@@ -71,29 +66,7 @@ class _Body:
         self.sum: Buffer = self.out if wide else k.ub("sum", "f32", self.run)
         self.row32 = None if wide else k.ub("row32", "f32", self.run)
 
-    def emit(self) -> None:
-        k, top_k = self.k, self.u.top_k
-        size = k.let("tile_tokens", balanced(ceildiv(self.tokens, k.cores), TOKENS, 16))
-        with k.loop("t", k.core, ceildiv(self.tokens, size), k.cores) as t:
-            ping = k.slot(2, "ping")
-            first = k.let("first", t * size)
-            count = k.let("count", smin(size, self.tokens - first))
-            k.load(self.index[ping], self.positions[first * top_k], count * top_k)
-            if self.weights is not None and self.factor is not None:
-                k.load(self.factor[ping], self.weights[first * top_k], count * top_k)
-                if self.factor32 is not None and self.factor32 is not self.factor:
-                    k.cast(self.factor32[ping], self.factor[ping], count * top_k)
-            with k.loop("n", 0, count) as n:
-                self._token(ping, first, n)
-
-    def _token(self, ping: Var, first: Scalar, n: Scalar) -> None:
-        if self.run == self.u.hidden:
-            self._columns(ping, first, n, 0, self.run)
-            return
-        with self.k.loop("c", 0, self.u.hidden, self.run) as c:
-            self._columns(ping, first, n, c, self.k.let("columns", smin(self.run, self.u.hidden - c)))
-
-    def _columns(self, ping: Var, first: Scalar, n: Scalar, c: Scalar, columns: Scalar) -> None:
+    def columns(self, ping: Var, first: Scalar, n: Scalar, c: Scalar, columns: Scalar) -> None:
         """Columns ``c``.. of one token."""
         k, u = self.k, self.u
         turn = k.slot(2, "turn")

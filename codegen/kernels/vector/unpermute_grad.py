@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel, LocalRef
-from moec.codegen.kernels.vector.assemble import balanced
 from moec.codegen.kernels.vector.tile import BLOCK, LANES, MAX_REPEAT
-from moec.codegen.scalar import Scalar, Var, ceildiv, smax, smin
+from moec.codegen.kernels.vector.token_tiles import TokenTiles
+from moec.codegen.scalar import Scalar, Var, smax
 
 DOTS = 128
 """Most dot products of a tile: their lanes take 32 KiB."""
@@ -40,36 +40,32 @@ def unpermute_grad_kernel(name: str, caps: Capacities, u: UnpermuteGrad) -> Kern
     k = KernelBuilder(name, "aiv", caps)
     body = _Body(k, u)
     body.emit()
-    t = body.most_tokens
+    t = body.most
     for tokens, cores in ((0, 1), (1, 1), (5, 1), (6 * t + 1, 1), (11, 2), (5 * t * 2 + 3, 2)):
         k.witness(cores, tokens=tokens, slots=tokens * u.top_k)
     return k.finish(smax(1, body.tokens))
 
 
-class _Body:
-    """The kernel's loops: tiles of tokens, tokens, runs of columns, the K rows of a token."""
+class _Body(TokenTiles):
+    """A token's dy to its K rows, and the dot products with them."""
 
     def __init__(self, k: KernelBuilder, u: UnpermuteGrad):
-        self.k, self.u = k, u
-        self.tokens, slots = k.arg("tokens", 0, u.most_tokens), k.arg("slots")
-        self.dy = k.gm("dy", u.dtype, (self.tokens, u.hidden), "in")
+        self.u = u
+        tokens, slots = k.arg("tokens", 0, u.most_tokens), k.arg("slots")
+        self.dy = k.gm("dy", u.dtype, (tokens, u.hidden), "in")
         self.rows = None if u.rows_dtype is None else k.gm("rows", u.rows_dtype, (slots, u.hidden), "in")
-        self.positions = k.gm("positions", "i32", (self.tokens, u.top_k), "in", "index")
+        positions = k.gm("positions", "i32", (tokens, u.top_k), "in", "index")
         given = u.weights_dtype
-        self.weights = None if given is None else k.gm("weights", given, (self.tokens, u.top_k), "in")
+        weights = None if given is None else k.gm("weights", given, (tokens, u.top_k), "in")
         self.drows = k.gm("drows", u.dtype, (slots, u.hidden), "out")
         self.dweights = None
         if self.rows is not None and given is not None:
-            self.dweights = k.gm("dweights", given, (self.tokens, u.top_k), "out")
-        self.most_tokens = max(1, DOTS // u.top_k)
+            self.dweights = k.gm("dweights", given, (tokens, u.top_k), "out")
+        super().__init__(k, tokens, u.hidden, u.top_k, max(1, DOTS // u.top_k), positions, weights)
         self._buffers()
 
     def _buffers(self) -> None:
-        k, u, per = self.k, self.u, self.most_tokens * self.u.top_k
-        self.index = k.ub("index", "i32", per, 2)
-        if u.weights_dtype is not None:
-            self.factor = k.ub("factor", u.weights_dtype, per, 2)
-            self.factor32 = self.factor if u.weights_dtype == "f32" else k.ub("factor32", "f32", per, 2)
+        k, u, per = self.k, self.u, self.most * self.top_k
         each = 2 * ITEMSIZE[u.dtype] * 2 + (0 if u.dtype == "f32" else 8)
         if u.rows_dtype is not None:
             self.lanes = k.ub("lanes", "f32", per * LANES)
@@ -86,33 +82,11 @@ class _Body:
             self.row = k.ub("row", u.rows_dtype, self.run, ROW_SLOTS)
             self.product = k.ub("product", "f32", self.run)
 
-    def emit(self) -> None:
-        k, u = self.k, self.u
-        size = k.let("tile_tokens", balanced(ceildiv(self.tokens, k.cores), self.most_tokens, 16))
-        with k.loop("t", k.core, ceildiv(self.tokens, size), k.cores) as t:
-            ping = k.slot(2, "ping")
-            first = k.let("first", t * size)
-            count = k.let("count", smin(size, self.tokens - first))
-            k.load(self.index[ping], self.positions[first * u.top_k], count * u.top_k)
-            if self.weights is not None:
-                k.load(self.factor[ping], self.weights[first * u.top_k], count * u.top_k)
-                if self.factor32 is not self.factor:
-                    k.cast(self.factor32[ping], self.factor[ping], count * u.top_k)
-            if self.rows is not None:
-                k.fill(self.lanes[0], 0.0, count * (u.top_k * LANES))
-            with k.loop("n", 0, count) as n:
-                self._token(ping, first, n)
-            if self.dweights is not None:
-                self._sum_up(ping, first, count * u.top_k)
+    def begin(self, count: Scalar) -> None:
+        if self.rows is not None:
+            self.k.fill(self.lanes[0], 0.0, count * (self.top_k * LANES))
 
-    def _token(self, ping: Var, first: Scalar, n: Scalar) -> None:
-        if self.run == self.u.hidden:
-            self._columns(ping, first, n, 0, self.run)
-            return
-        with self.k.loop("c", 0, self.u.hidden, self.run) as c:
-            self._columns(ping, first, n, c, self.k.let("columns", smin(self.run, self.u.hidden - c)))
-
-    def _columns(self, ping: Var, first: Scalar, n: Scalar, c: Scalar, columns: Scalar) -> None:
+    def columns(self, ping: Var, first: Scalar, n: Scalar, c: Scalar, columns: Scalar) -> None:
         """Columns ``c``.. of one token."""
         k, u = self.k, self.u
         turn = k.slot(2, "turn")
@@ -128,6 +102,7 @@ class _Body:
             if self.weights is None:
                 k.v("Muls", wide, grad, scalar=1.0, count=columns)
             else:
+                assert self.factor32 is not None
                 factor = k.read("weight", self.factor32[ping][n * u.top_k + j])
                 k.v("Muls", wide, grad, scalar=factor, count=columns)
             if wide is not to:
@@ -172,21 +147,22 @@ class _Body:
         with k.if_(rest > 0):
             fold(whole * LANES, rest, 1)
 
-    def _sum_up(self, ping: Var, first: Scalar, count: Scalar) -> None:
+    def end(self, ping: Var, first: Scalar, count: Scalar) -> None:
         """The tile's gradients of the weights."""
-        k = self.k
-        assert self.dweights is not None
+        if self.dweights is None:
+            return
+        k, slots = self.k, count * self.top_k
         dots = self.dots32[ping if self.dots32 is self.dots else 0]
         k.v(
             "WholeReduceSum",
             dots,
             self.lanes[0],
             mask=LANES,
-            repeatTime=count,
+            repeatTime=slots,
             dstRepStride=1,
             srcBlkStride=1,
             srcRepStride=BLOCK,
         )
         if self.dots32 is not self.dots:
-            k.cast(self.dots[ping], dots, count)
-        k.store(self.dweights[first * self.u.top_k], self.dots[ping], count)
+            k.cast(self.dots[ping], dots, slots)
+        k.store(self.dweights[first * self.u.top_k], self.dots[ping], slots)
