@@ -98,7 +98,9 @@ class Calendar:
     def after(self, now: int) -> tuple[tuple[int, int], ...]:
         """Intervals that end after ``now``, relative to it."""
         i = bisect_right(self.stops, now)
-        return tuple((max(0, a - now), b - now) for a, b in zip(self.starts[i:], self.stops[i:], strict=True))
+        if i == len(self.stops):
+            return ()
+        return tuple([(max(0, a - now), b - now) for a, b in zip(self.starts[i:], self.stops[i:], strict=True)])
 
     def forget(self, now: int) -> None:
         """Drops what ends before ``now``; nothing can start there any more."""
@@ -256,12 +258,14 @@ class Engine:
     def canonical(self) -> tuple[Any, ...]:
         """The state relative to ``now``; what can no longer matter is 0 or left out."""
         now = self.now
+        flags = [(k, t - now if t > now else 0) for k, t in self.flags.items()]
+        flags.sort()
         return (
-            tuple(t - now if t > now else 0 for t in self.free),
-            tuple(t - now if t > now else 0 for t in self.done),
-            tuple(tuple(t - now for t in q if t > now) for q in self.queue),
-            tuple(sorted((k, t - now if t > now else 0) for k, t in self.flags.items())),
-            tuple(t - now if t > now else 0 for t in self.unit),
+            tuple([t - now if t > now else 0 for t in self.free]),
+            tuple([t - now if t > now else 0 for t in self.done]),
+            tuple([tuple([t - now for t in q if t > now]) if q and q[-1] > now else () for q in self.queue]),
+            tuple(flags),
+            tuple([t - now if t > now else 0 for t in self.unit]),
             self.pools[0].after(now),
             self.pools[1].after(now),
         )

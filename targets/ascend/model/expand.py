@@ -20,7 +20,7 @@ from moec.codegen.kernel_ir import Assign, For, If, Instr, Let, LoadScalar, Stmt
 from moec.codegen.scalar import Expr, Scalar, Var
 from moec.targets.ascend.model.program import walk
 from moec.targets.ascend.model.slicing import Block, Handed, control_of, handed_on, sliced, value_of
-from moec.targets.ascend.model.source import ARRAYS, Load, source
+from moec.targets.ascend.model.source import ARRAYS, Load, function_of, source
 from moec.targets.ascend.model.terms import CORE_NAMES
 
 Ints = NDArray[np.int64]
@@ -212,14 +212,10 @@ class Expansion:
 
     def _compile(self, parts: tuple[Scalar, ...]) -> Callable[[Values], tuple[Any, ...]]:
         """``parts`` over the values by name. The source is made from trees, never from user text."""
-        lines, results = source(parts, _leaf, ARRAYS)
-        body = "".join(f" {line}\n" for line in lines) + f" return ({''.join(f'{r}, ' for r in results)})\n"
         scope: dict[str, Any] = {
             "minimum": np.minimum, "maximum": np.maximum, "where": np.where, "divide": divide, "read": self._read,
         }  # fmt: skip
-        exec(f"def function(v):\n{body}", scope)
-        function: Callable[[Values], tuple[Any, ...]] = scope["function"]
-        return function
+        return function_of(*source(parts, _leaf, ARRAYS), scope)
 
     def _read(self, tensor: str, offset: Any) -> Any:
         """Device data at the offsets, 0 beyond the end of what is known."""

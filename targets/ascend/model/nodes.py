@@ -94,13 +94,14 @@ class Unit:
 @dataclass(eq=False)
 class LoopNode:
     """``varying``: the part of the body's key that the loop variable decides. While that stays the same, equal states
-    repeat. None where variables that the body assigns enter it too."""
+    repeat. None where variables that the body assigns enter it too. ``steady``: it decides nothing."""
 
     slot: int
     bounds: Numbers
     body: Unit
     whole: Unit
     varying: Numbers | None
+    steady: bool
     syncs: bool
 
 

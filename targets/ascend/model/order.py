@@ -141,6 +141,8 @@ def _blocks(rows: Ints, copies: Sequence[_Copy]) -> tuple[Ints, list[Block]]:
     """A number for each copy, equal where instruction, byte and parameters are, and what each number touches."""
     codes = np.zeros(rows.shape[1], np.int64)
     for row in (rows[2], *rows[4:]):
+        if not row.size or (row == row[0]).all():
+            continue
         values, inverse = np.unique(row, return_inverse=True)
         codes = np.unique(codes * len(values) + inverse, return_inverse=True)[1]
     kinds, at = np.unique(codes, return_index=True)

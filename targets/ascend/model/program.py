@@ -308,7 +308,7 @@ class _Compiler:
         whole = self._unit((), self.analysis.loop(stmt), body.syncs)
         keyed = None if varying is None else self.slots.key(varying)
         bounds = self.slots.compile(stmt.start, stmt.stop, stmt.step)
-        return LoopNode(self.slots.index[stmt.var], bounds, body, whole, keyed, body.syncs)
+        return LoopNode(self.slots.index[stmt.var], bounds, body, whole, keyed, varying == [], body.syncs)
 
     def _instruction(self, stmt: Instr) -> InstrNode:
         spec = INSTRUCTIONS[stmt.op]

@@ -29,7 +29,7 @@ from moec.targets.ascend.model.nodes import (
 from moec.targets.ascend.model.terms import Values
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """What a unit did: cycles passed, id of the state after, differences of the totals, values assigned."""
 
@@ -41,9 +41,11 @@ class Outcome:
 
 @dataclass
 class Memory:
-    """What all cores of one simulation share: outcomes by (unit, key, state), and the states by id."""
+    """What all cores of one simulation share: outcomes by (unit, key, state), of runs of iterations that differ in
+    nothing also by their number, and the states by id."""
 
     outcomes: dict[tuple[int, tuple[Any, ...], int], Outcome] = field(default_factory=dict)
+    runs: dict[tuple[int, tuple[Any, ...], int, int], Outcome] = field(default_factory=dict)
     ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
     states: list[tuple[Any, ...]] = field(default_factory=list)
 
@@ -64,7 +66,7 @@ class Costs(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
     """What a core says to the others: it has reached SyncAll (``all``), sets a cross-core flag (``set``: ``mode``,
     ``id``), waits for one (``wait``: ``id``), begins (``enter``) or ends (``leave``) an iteration, ``unit`` with
@@ -149,20 +151,21 @@ class Runner:
 
     # -- running
 
-    def _unit(self, unit: Unit, run: Callable[[], None]) -> None:
+    def _unit(self, unit: Unit, run: Callable[[], None]) -> Outcome | None:
         """Runs a unit by ``run``, unless its outcome from here is known."""
         memory, engine = self.memory, self.engine
         if memory is None or (unit.syncs and not self.alone):
             run()
-            return
+            return None
         key = (unit.uid, unit.key(self.values), self._known(memory))
         outcome = memory.outcomes.get(key)
         if outcome is None:
             start, before = engine.now, engine.totals()
             run()
-            memory.outcomes[key] = self.outcome(unit, start, before)
-            return
-        self.apply(unit, outcome)
+            outcome = memory.outcomes[key] = self.outcome(unit, start, before)
+        else:
+            self.apply(unit, outcome)
+        return outcome
 
     def _block(self, nodes: tuple[Node, ...]) -> None:
         for node in nodes:
@@ -204,37 +207,53 @@ class Runner:
         start = 0
         while start < len(trips):
             values[node.slot] = trips[start]
+            stop = len(trips) if node.steady else start + 1
             key = node.varying(values)
-            stop = start + 1
             while stop < len(trips):
                 values[node.slot] = trips[stop]
                 if node.varying(values) != key:
                     break
                 stop += 1
-            self._alike(node, trips[start:stop], self.memory, run)
+            self._run_of(node, trips[start:stop], self.memory, run)
             start = stop
 
+    def _run_of(self, node: LoopNode, trips: range, memory: Memory, run: Callable[[], None]) -> None:
+        """Iterations that differ in nothing but the state and the variables they assign."""
+        values, body = self.values, node.body
+        values[node.slot] = trips[0]
+        if len(trips) == 1:
+            self._unit(body, run)
+            return
+        key = (body.uid, body.key(values), self._known(memory), len(trips))
+        outcome = memory.runs.get(key)
+        if outcome is None:
+            start, before = self.engine.now, self.engine.totals()
+            self._alike(node, trips, memory, run)
+            memory.runs[key] = self.outcome(body, start, before)
+        else:
+            self.apply(body, outcome)
+
     def _alike(self, node: LoopNode, trips: range, memory: Memory, run: Callable[[], None]) -> None:
-        """Iterations that differ in nothing but the state and the variables they assign: periodic once those return."""
-        seen: dict[tuple[Any, ...], tuple[int, int, list[int]]] = {}
+        """Such iterations are periodic once state and assigned variables return."""
+        seen: dict[tuple[Any, ...], int] = {}
+        trail: list[Outcome] = []
         i = 0
         while i < len(trips):
-            state = self._known(memory)
-            where = (state, *(self.values[slot] for slot in node.body.out))
-            if where in seen:
-                first, then, totals = seen[where]
-                times = (len(trips) - i) // (i - first)
+            where = (self._known(memory), *(self.values[slot] for slot in node.body.out))
+            first = seen.setdefault(where, len(trail))
+            if first < len(trail):
+                times = (len(trips) - i) // (len(trail) - first)
                 if times:
-                    passed = self.engine.now - then
-                    self._apply(Outcome(passed, state, self.engine.since(totals), ()), times)
-                    i += times * (i - first)
-                seen = {}
+                    for outcome in trail[first:]:
+                        self._apply(outcome, times)
+                    i += times * (len(trail) - first)
+                seen, trail = {where: 0}, []
                 if i == len(trips):
                     return
-            else:
-                seen[where] = (i, self.engine.now, self.engine.totals())
             self.values[node.slot] = trips[i]
-            self._unit(node.body, run)
+            outcome_ = self._unit(node.body, run)
+            assert outcome_ is not None
+            trail.append(outcome_)
             i += 1
 
     # -- several cores

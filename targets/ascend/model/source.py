@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from moec.codegen.scalar import Bin, Choose, Expr, Scalar
@@ -122,3 +124,21 @@ def _code(s: Expr, operands: Sequence[str], leaf: Callable[[Expr, str], str], di
         forms = dialect.run_time if s.op in dialect.run_time and isinstance(s.b, Expr) else dialect.ops
         return forms[s.op].format(a=operands[0], b=operands[1])
     return leaf(s, operands[0] if operands else "")
+
+
+Function = Callable[[Any], tuple[Any, ...]]
+
+
+def function_of(lines: Sequence[str], results: Sequence[str], scope: dict[str, Any]) -> Function:
+    """A function from ``v`` to the tuple of ``results`` after ``lines``, with the names of ``scope``. The source is
+    made from trees, never from user text."""
+    body = "".join(f" {line}\n" for line in lines)
+    exec(_compiled(f"def function(v):\n{body} return ({''.join(f'{r}, ' for r in results)})\n"), scope)
+    function: Function = scope["function"]
+    return function
+
+
+@lru_cache(maxsize=4096)
+def _compiled(text: str) -> CodeType:
+    """Kernels of a layer have most of their scalars in common."""
+    return compile(text, "<scalars>", "exec")

@@ -15,7 +15,7 @@ from typing import Any
 
 from moec.codegen.kernel_ir import GmRef, Ref
 from moec.codegen.scalar import Arg, Bin, Choose, Core, Expr, Number, Scalar, Var, binary, choose
-from moec.targets.ascend.model.source import NUMBERS, Load, operands_of, source
+from moec.targets.ascend.model.source import NUMBERS, Load, function_of, operands_of, source
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +187,9 @@ class Slots:
 
     def compile(self, *parts: Scalar) -> Callable[[Values], tuple[Any, ...]]:
         """A function from the values to the tuple of ``parts``. The source is made from trees, never from user text."""
-        lines, results = source(parts, self._leaf, NUMBERS)
-        body = "".join(f" {line}\n" for line in lines) + f" return ({''.join(f'{r}, ' for r in results)})\n"
-        scope: dict[str, Any] = {"read": self.read}
-        exec(f"def function(v):\n{body}", scope)
-        function: Callable[[Values], tuple[Any, ...]] = scope["function"]
-        return function
+        if not any(isinstance(p, Expr) for p in parts):
+            return lambda v: parts
+        return function_of(*source(parts, self._leaf, NUMBERS), {"read": self.read})
 
     def _leaf(self, s: Expr, offset: str) -> str:
         if isinstance(s, Var):
