@@ -6,11 +6,11 @@ the host computes are loops over small integer tensors; every op that ``HOST_OPS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from moec.codegen.program import Program, Tensor
-from moec.codegen.steps import COMPUTE, HOST, Bind, Collective, HostOp, Record, Wait
+from moec.codegen.steps import COMPUTE, HOST, Bind, Collective, HostOp, Param, Record, Wait
 from moec.ir.symbol import Dim, parse_dim
 
 Printer = Callable[[Dim], str]
@@ -231,7 +231,7 @@ def _concat(xs: Sequence[Tensor], y: Tensor, axis: int, dim: Printer) -> list[st
     return lines
 
 
-def _along(op: str, x: Tensor, y: Tensor, params: dict[str, object], dim: Printer) -> list[str]:
+def _along(op: str, x: Tensor, y: Tensor, params: Mapping[str, Param], dim: Printer) -> list[str]:
     """Folds over axes, and running sums: y starts as what the fold starts with, then takes every element of x."""
     head, indent = _loops(x.shape, dim)
     names = _names(x.shape)

@@ -22,6 +22,7 @@ from moec.codegen.library_cpp import call_lines
 from moec.codegen.lower.base import identifier
 from moec.codegen.program import Copy, Launch, Memset, Program, Step, Tensor
 from moec.codegen.steps import Bind, Collective, HostOp, Record, Wait
+from moec.ir.group import Group
 from moec.ir.stream import write_elements
 from moec.ir.symbol import Dim, bounds, substitute, sym
 
@@ -171,7 +172,12 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
             if s not in binds
         ],
         "bound": [{"name": s, "cpp": cpp[s]} for s in binds],
-        "groups": [{"name": g.name, "size": host.dim(g.size), "stride": host.dim(g.stride)} for g in program.groups],
+        "groups": [_group(g, host) for g in program.groups],
+        "exchanges": [
+            {"op": s.op, "group": s.group, "stream": s.stream, "nodes": "; ".join(s.nodes).replace("|", "/")}
+            for s in program.steps
+            if isinstance(s, Collective)
+        ],
         "streams": [stream_name(s) for s in program.streams()],
         "events": sorted({s.event for s in program.steps if isinstance(s, Record)}, key=lambda e: (len(e), e)),
         "weights": bool(offsets),
@@ -198,6 +204,17 @@ def _calls(program: Program) -> list[dict[str, str]]:
 def file_name(prefix: str, name: str) -> str:
     """The file of a named input or output; what file systems dislike in the name becomes ``_``."""
     return f"{prefix}.{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.bin"
+
+
+def _group(g: Group, host: _Host) -> dict[str, str]:
+    """A group's sizes as C++ and as text."""
+    return {
+        "name": g.name,
+        "size": host.dim(g.size),
+        "stride": host.dim(g.stride),
+        "size_text": str(g.size),
+        "stride_text": str(g.stride),
+    }
 
 
 def _block(n: int, block: Block, host: _Host, offsets: Mapping[str, int]) -> dict[str, object]:

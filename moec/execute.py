@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,8 @@ class Project:
             )
         given = [self._fitting(self._own(arrays, rank)) for rank in range(count)]
         sizes = [files.sizes_of(self.manifest, own) for own in given]
-        for own in sizes:
-            self._within(own)
+        for found in sizes:
+            self._within(found)
         program = self.build()
         with tempfile.TemporaryDirectory(prefix="moec-run-") as name:
             folder = Path(name)
@@ -154,6 +154,26 @@ class Project:
         ]
         if outside:
             raise Refusal(outside)
+
+
+def reference_of(folder: Path, inputs: Path) -> Callable[[Arrays], Arrays]:
+    """The layer that an output folder of ``moec compile`` was lowered from, in numpy, every rank of it. Refusal where
+    the folder has no IR. ``inputs`` is the file that arrays come from, for messages.
+    """
+    from moec import eval as reference
+    from moec.inputs import divide
+    from moec.sources import read
+
+    texts = sorted((folder / "ir").glob("*.mir"))
+    if not texts:
+        raise Refusal(f"{folder} holds no ir/*.mir", todo="give the folder that 'moec compile' wrote, not its ascendc")
+    module = read(texts[-1]).module
+
+    def run_reference(arrays: Arrays) -> Arrays:
+        given, weights = divide(module, arrays, {}, inputs)
+        return reference.run(module, given, weights)
+
+    return run_reference
 
 
 def _is_float(array: np.ndarray) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moec.arrays import (
@@ -60,6 +60,16 @@ def trials(
     if tolerance is None:
         tolerance = recorded_tolerance(record)
     return [_trial(case, run, outputs, expect, record, tolerance) for case in found]
+
+
+def against(
+    done: Sequence[Trial], wanted: Sequence[Trial], outputs: Mapping[str, DType], tolerance: float | None = None
+) -> list[Trial]:
+    """``done`` with how far each case is from the same case of ``wanted``, too."""
+    return [
+        replace(t, differences=(*t.differences, *compare(t.outputs, w.outputs, outputs, tolerance)))
+        for t, w in zip(done, wanted, strict=True)
+    ]
 
 
 def _trial(

@@ -19,6 +19,9 @@ def run(
     expect: Expect = None,
     tolerance: Tolerance = None,
     save: Save = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare with the compiled layer in numpy as well, every rank of it.")
+    ] = False,
 ) -> None:
     """Build the emitted project with g++ against the CPU model, run it, and compare with stored outputs.
 
@@ -27,19 +30,27 @@ def run(
     with exit code 3 and a message that names kernel, file and line. Objects are cached (MOEC_CACHE, default
     ~/.cache/moec).
 
+    Where groups of ranks run the layer, all of them run side by side and exchange by moec's own HCCL: input x of rank 3
+    is rank3.x, else its part of x where x is sharded, else x; outputs are rank0.y, rank1.y, ... as of moec eval.
+
     [bold]Examples[/bold]
 
       moec run build/layer --inputs x.npz
       moec run build/layer --inputs model.npz --expect model.npz
+      moec run build/rank --inputs ranks.npz --check
     """
-    from moec.execute import Project
-    from moec.trial import trials
+    from moec.execute import Project, reference_of
+    from moec.trial import against, trials
 
     project = Project(folder)
     with stage("building with g++"):
         project.build()
     with stage("running on the CPU model"):
         done = trials(project.run, project.outputs, inputs, expect, tolerance)
+    if check:
+        with stage("evaluating in numpy"):
+            wanted = trials(reference_of(folder, inputs), project.outputs, inputs)
+        done = against(done, wanted, project.outputs, tolerance)
     finish(done, project.outputs, save, "run")
 
 
