@@ -211,8 +211,8 @@ def memory_plan(
 
 
 def _differentiated(module: Module, chosen: Sequence[Pass], context: Context) -> Module | None:
-    """The training graph of a layer as it was written: differentiated, and nothing else. None where that is not possible,
-    or where it neither waits for the host nor exchanges anything.
+    """The training graph of a layer as it was written: differentiated, and nothing else. None where that is not
+    possible, or where it neither waits for the host nor exchanges anything.
     """
     from moec.passes.reorder_launch import has_collectives
     from moec.passes.sync_removal_choices import copy_module

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from moec.autodiff import saved_values
+from moec.cli.memory import Memory
 from moec.diagnostics import Refusal
 from moec.driver import load_target
 from moec.ir.graph import Module
 from moec.ops.verify import verify
 from moec.passes.base import TRAIN_PIPELINE, Context, PassManager, Step, parse_passes
+from moec.passes.plan_memory import PlanMemory
 from moec.sources import read
 from moec.witness import Witness
 from tests.support.command import moec
@@ -88,6 +90,14 @@ def test_a_sweep_costs_no_more_with_more_memory(joint: Module) -> None:
     assert times == sorted(times, reverse=True) and times[0] > times[-1] == 0.0
 
 
+def test_options_reach_the_pass() -> None:
+    options = Memory(None, None, "32GiB", "50GB/s", "1.5TiB", 94, 4, 48, exchanges=True)
+    (made,) = parse_passes(options.passes(train=True, replaced=False))
+    assert made == PlanMemory(budget=32.0, pcie=50.0, host=1536.0, in_flight=94, layers=4, shards=48, exchanges=True), (
+        made.spec
+    )
+
+
 def test_a_budget_below_what_is_fixed_is_refused(joint: Module) -> None:
     with pytest.raises(Refusal, match=r"no plan keeps the peak within 1 KiB .*weights .* gradients .* optimizer"):
         plan(copy(joint), f"budget={1024 / 2**30!r}")
@@ -108,6 +118,8 @@ def test_the_command_plans_and_tells(tmp_path: Path) -> None:
     memory = json.loads((out / "summary.json").read_text())["memory"]
     assert memory["budget_bytes"] == 8 << 20 and memory["in_flight"] == 4
     assert memory["peak_bytes"] <= memory["budget_bytes"]
+    assert sum(memory["parts"].values()) == memory["peak_bytes"] and memory["parts"]["workspace"] > 0
+    assert all(f"{part} " in shown.stdout for part in ("weights", "gradients", "optimizer", "activations", "workspace"))
     assert "<svg" in (out / "report.html").read_text() and "budget" in (out / "report.html").read_text()
 
 
