@@ -30,7 +30,7 @@ def attention(queries: int, causal: bool = True, grad: bool = False) -> KernelTi
     q, v = bf16(1, 24, queries, 128), bf16(1, 24, queries, 128)
     operands = [q, q, v]
     if grad:
-        operands += [v, TensorType(F32, (1, 24, queries)), v]
+        operands += [v, *[TensorType(F32, (1, 24, queries))] * 2, v]
     return B1.estimate("attention_grad" if grad else "attention", operands, ATTENTION | {"causal": causal}, {})
 
 
