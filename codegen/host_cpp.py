@@ -119,7 +119,8 @@ def collective_lines(step: Collective, program: Program, dim: Printer) -> list[s
         "reduce_scatter": ("HcclReduceScatter", f"{source}, {target}, {count}, {kind}, {by}"),
         "all_to_all": ("HcclAlltoAll", f"{source}, {count}, {kind}, {target}, {count}, {kind}"),
     }[step.op]
-    return [f"if ({dim(step.count)} > 0) {{", f'    ranks::Check({name}({given}, {end}), "{name}");', "}"]
+    line = f'ranks::Check({name}({given}, {end}), "{name}");'
+    return [line] if isinstance(step.count, int) else [f"if ({dim(step.count)} > 0) {{", f"    {line}", "}"]
 
 
 _C = {
@@ -169,7 +170,8 @@ def host_lines(step: HostOp, program: Program, dim: Printer) -> list[str]:
     if step.op == "slice":
         axis, start, step_ = (int(str(params["axis"])), parse_dim(str(params["start"])), params["step"])
         names = _names(y.shape)
-        names[axis] = f"({dim(start)} + {names[axis]} * {step_})"
+        along = names[axis] if step_ == 1 else f"{names[axis]} * {step_}"
+        names[axis] = along if start == 0 else f"({along} + {dim(start)})"
         read = f"x0[{_flat(names, xs[0].shape, dim)}]"
         return [*lines, *head, f"{indent}{to} = {read};", *_closed(head)]
     reads = [f"x{i}[{_flat(_broadcast(x.shape, y.shape), x.shape, dim)}]" for i, x in enumerate(xs)]

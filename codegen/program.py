@@ -169,6 +169,12 @@ class Program:
         """The symbols that data decides, and the steps (indices) from which on they are known."""
         return {s.symbol: i for i, s in enumerate(self.steps) if isinstance(s, Bind)}
 
+    def left_to_the_device(self) -> list[str]:
+        """Sizes that the layer leaves to the device, and the host reads all the same: kernels take lengths from it."""
+        return [
+            s.symbol for s in self.steps if isinstance(s, Bind) and s.nodes and s.nodes[0].startswith("device_size")
+        ]
+
     def lifetimes(self) -> dict[str, tuple[int, int]]:
         """First and last step (indices) that use each temporary tensor; what is returned lives to the end. A use lasts
         as long as another stream may still run beside it.

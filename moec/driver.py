@@ -140,7 +140,7 @@ def compile(
         source_entry = {"file": path.name, "kind": path.suffix.removeprefix(".")} if path is not None else {}
         document = summary(
             source_entry,
-            [str(w) for w in loaded.warnings],
+            [*map(str, loaded.warnings), *_doubts(program)],
             {"name": machine.name, "title": machine.title},
             sizes,
             dict.fromkeys(loaded.tune, "file") | dict.fromkeys(set or {}, "set"),
@@ -335,6 +335,13 @@ def _lower(
             machine.emit(program, folder / "ascendc")
     with stage("timing kernels"):
         return program, machine.schedule(program, sizes), []
+
+
+def _doubts(program: Any) -> list[str]:
+    """What the layer asks for and the program does otherwise, where the target's programs tell."""
+    sizes = program.left_to_the_device() if hasattr(program, "left_to_the_device") else []
+    why = "which the layer leaves to the device: kernels take lengths from the host"
+    return [f"the host reads {', '.join(sizes)}, {why}"] if sizes else []
 
 
 def _grouped(problems: Sequence[Problem]) -> list[str]:

@@ -39,7 +39,6 @@ FAMILIES = (
     "balance",
     "collectives",
     "counted",
-    "counted",
     "cube",
     "cube_grad",
     "cumsum",
