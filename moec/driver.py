@@ -135,7 +135,10 @@ def compile(
             made.memory = drops.told(made.memory)
         program, schedule, reasons = _lower(machine, module, sizes, lower, folder, stage)
         with stage("timing host and device"):
-            timed = time_of(module, context) or (time_of_schedule(schedule, machine) if schedule is not None else None)
+            apart = made.memory is not None and made.memory["in_flight"] > 1
+            timed = time_of(module, context, apart) or (
+                time_of_schedule(schedule, machine) if schedule is not None else None
+            )
         saved = saved_values(module)
         source_entry = {"file": path.name, "kind": path.suffix.removeprefix(".")} if path is not None else {}
         document = summary(

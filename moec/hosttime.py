@@ -22,14 +22,15 @@ from moec.timeline.model import Machine, Task
 from moec.timeline.report import side
 
 
-def time_of(module: Module, context: Context) -> HostTime | None:
+def time_of(module: Module, context: Context, apart: bool = False) -> HostTime | None:
     """A module on the two timelines; None where it neither runs anything on the host nor exchanges or parks anything:
-    then its kernels are launched one after the other, and ``time_of_schedule`` says it from them.
+    then its kernels are launched one after the other, and ``time_of_schedule`` says it from them. ``apart``: its
+    forward and backward are of different micro-batches.
     """
     parks = any(n.op in PARKING for n in module.nodes())
     if context.target is None or not (has_host(module) or has_collectives(module) or parks):
         return None
-    return host_time(module, context)
+    return host_time(module, context, apart)
 
 
 def time_of_schedule(schedule: Schedule, target: Target) -> HostTime:

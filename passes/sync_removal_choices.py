@@ -63,10 +63,10 @@ def copy_module(module: Module) -> Module:
     return made
 
 
-def host_time(module: Module, context: Context) -> HostTime:
-    """A module on the two timelines, in a row of its like."""
+def host_time(module: Module, context: Context, apart: bool = False) -> HostTime:
+    """A module on the two timelines, in a row of its like; ``apart``: see ``tasks_of``."""
     prices = TargetPrices(module, context.target, context.tune)
-    program = tasks_of(module, prices)
+    program = tasks_of(module, prices, apart)
     return steady(program.tasks, prices.machine(), program.outputs)
 
 

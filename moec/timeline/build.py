@@ -54,6 +54,7 @@ class _Builder:
     module: Module
     prices: Prices
     tasks: list[Task]
+    apart: bool = False
     nodes: list[Node] = field(default_factory=list)
     at: Node | None = None
 
@@ -94,6 +95,8 @@ class _Builder:
             kind = "read" if node.op == "read_start" else "copy"
             return (self.device(node, kind, "copy", behind, link="pcie"),)
         if node.op in PARKING:
+            if self.apart:
+                behind = tuple(i for i in behind if self.tasks[i].stream != PARKING["swap_out"])
             return (self.device(node, "swap", PARKING[node.op], behind, link=PARKING[node.op]),)
         if "collective" in OPS[node.op].traits:
             return (self.device(node, "collective", stream_of(node), behind, link=self.prices.link(node)),)
@@ -149,9 +152,11 @@ def stream_of(node: Node) -> str:
     return f"communication {group.name}"
 
 
-def tasks_of(module: Module, prices: Prices) -> Program:
-    """The tasks of a module."""
-    builder = _Builder(module, prices, [])
+def tasks_of(module: Module, prices: Prices, apart: bool = False) -> Program:
+    """The tasks of a module. ``apart``: its forward and backward are of different micro-batches, as several in flight
+    have it, so that what comes back from the host went there long before.
+    """
+    builder = _Builder(module, prices, [], apart)
     ends = builder.function(module.main, {})
     return Program(tuple(builder.tasks), tuple(builder.nodes), tuple(ends))
 

@@ -96,3 +96,14 @@ def test_copies_have_streams_and_links_of_their_own_on_the_timeline() -> None:
         ("swap_out", "copy out", "copy out"),
         ("swap_in", "copy back", "copy back"),
     }
+
+
+def test_what_comes_back_waits_for_this_turns_copy_only_where_one_micro_batch_is_in_flight() -> None:
+    context = Context(driver.load_target("ascend910b1"), SIZES)
+    for apart in (False, True):
+        found = time_of(layer(), context, apart)
+        assert found is not None
+        tasks = [p.task for p in found.placed]
+        backs = [t for t in tasks if t.label == "swap_in"]
+        assert backs and all(any(tasks[i].label == "swap_out" for i in t.after) != apart for t in backs)
+        assert all(any(tasks[i].kind == "kernel" for i in t.after) for t in backs), "each waits for its trigger"
