@@ -73,7 +73,8 @@ def vector_kernel(
     outputs: Sequence[tuple[Value, str]],
 ) -> None:
     """One kernel for ``nodes``; ``inputs`` and ``outputs`` pair their values with device tensors."""
-    shapes = [v.type.dims for v, _ in inputs] + [r.type.dims for n in nodes for r in n.results]
+    kept = [n for n in nodes if n.attrs.get("keepdims", True)]  # the others' results are columns without their 1
+    shapes = [v.type.dims for v, _ in inputs] + [r.type.dims for n in kept for r in n.results]
     shapes = [s for s in shapes if s]
     full = common_shape(shapes) or (1,)
     k = KernelBuilder(name, "aiv", cx.capacities)
