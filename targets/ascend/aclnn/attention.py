@@ -28,6 +28,7 @@ def _extras(node: Node, mask_at: int) -> None:
         why = {
             0: "a mask added to scores is scaled with them, one of truth values means the opposite",
             1: "aclnnFlashAttentionScoreV3 is not in the headers of 8.1.RC1",
+            4: "the library takes them in layout TND only",
         }.get(there[0], "aclnnFlashAttentionScoreV4 is not in the headers of 8.1.RC1")
         raise NotOffered(f"{names[there[0]]}: {why}")
     a = node.attrs
