@@ -19,6 +19,7 @@ from pathlib import Path
 
 from moec.diagnostics import Refusal
 from moec.driver import load_target
+from moec.memory.pipeline import Pipeline
 from moec.memory.plan import everything_kept, order
 from moec.memory.problem import Problem
 from moec.memory.replay import replay
@@ -110,16 +111,16 @@ def main() -> None:
     )
     print("stage  in flight  saved GiB  peak GiB | plan: peak  host GiB  % gone  % time  gap %  drops")
     for stage in range(STAGES):
-        chunks = 2 * (STAGES - 1 - stage) + (VIRTUAL - 1) * STAGES + 1
-        here, less = (replace(p, in_flight=chunks * LAYERS) for p in (kept, dropped))
+        many = Pipeline(STAGES, VIRTUAL, LAYERS, stage).in_flight
+        here, less = (replace(p, in_flight=many) for p in (kept, dropped))
         plan = Plan(here, less, budget)
         seen = plan.solved.outcome
         print(
-            f"{stage:5}  {chunks * LAYERS:9}  {saved(here) / GIB:9.1f}  {peak(here) / GIB:8.1f} | "
+            f"{stage:5}  {many:9}  {saved(here) / GIB:9.1f}  {peak(here) / GIB:8.1f} | "
             f"{seen.peak_bytes / GIB:10.1f}  {seen.host_bytes / GIB:8.1f}  {plan.gone:6.1f}  {plan.added:6.2f}  "
             f"{plan.gap:5.2f}  {'yes' if plan.drops else 'no'}"
         )
-    first = [replace(p, in_flight=(2 * (STAGES - 1) + STAGES + 1) * LAYERS) for p in (kept, dropped)]
+    first = [replace(p, in_flight=Pipeline(STAGES, VIRTUAL, LAYERS).in_flight) for p in (kept, dropped)]
     for name, pair in (("recompute and swap", first), ("recompute alone", [replace(p, pcie=0.0) for p in first])):
         print(f"stage 0, {name}: peak GiB, % gone, % time, gap %, drops")
         plans = list(sweep(*pair))

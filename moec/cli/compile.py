@@ -79,6 +79,8 @@ def compile(
     layers: memory.Layers = 1,
     shards: memory.Shards = 1,
     exchanges: memory.Exchanges = False,
+    pipeline: memory.Pipelined = None,
+    at_stage: memory.Stage = 0,
     lower: Annotated[
         str,
         typer.Option(
@@ -118,7 +120,7 @@ def compile(
       moec compile model.onnx -o build/model --print-after recover-moe
       moec compile layer.moe -o build/layer --train --weight-grads f32
       moec compile layer.moe -o build/layer --train --recompute act,norm --swap permute
-      moec compile layer.moe -o build/layer --train --budget 64GiB --in-flight 94 --layers 4
+      moec compile layer.moe -o build/layer --train --budget 64GiB --pipeline 16,2,2 --stage 0
       moec compile layer.moe -o build/layer --train --balance kind=micro_batch,coefficient=0.001
       moec compile layer.moe -o build/layer --lower auto
       moec compile config.json -o build/layers --set batch=1,seq=8192     (the decoder layers of a Hugging Face model)
@@ -138,9 +140,9 @@ def compile(
         set=sizes,
         passes=passes,
         train=_options(train, {"loss": loss, "wrt": wrt, "loss_scale": loss_scale, "weight_grads": weight_grads}),
-        memory=memory.Memory(recompute, swap, budget, pcie, host_memory, in_flight, layers, shards, exchanges).passes(
-            train, passes is not None
-        ),
+        memory=memory.Memory(
+            recompute, swap, budget, pcie, host_memory, in_flight, layers, shards, exchanges, pipeline, at_stage
+        ).passes(train, passes is not None),
         balance=balance or "",
         lower=lower,
         check=check,

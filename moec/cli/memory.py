@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from moec.diagnostics import Problem, Usage
+from moec.memory.pipeline import parse_pipeline
 
 _UNITS = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12} | {
     f"{p}iB": 1024.0**i for i, p in enumerate("KMGT", start=1)
@@ -63,6 +64,17 @@ Shards = Annotated[
     int,
     typer.Option("--optimizer-shards", metavar="N", min=1, help="With --budget: ranks that share optimizer state."),
 ]
+Pipelined = Annotated[
+    str | None,
+    typer.Option(
+        "--pipeline",
+        metavar="STAGES,CHUNKS,LAYERS",
+        help="With --budget, instead of --in-flight and --layers: interleaved 1F1B of so many stages, chunks a stage and "
+        "layers a chunk.",
+        show_default=False,
+    ),
+]
+Stage = Annotated[int, typer.Option("--stage", metavar="N", min=0, help="With --pipeline: the stage that is planned.")]
 Exchanges = Annotated[
     bool,
     typer.Option(
@@ -86,6 +98,8 @@ class Memory:
     layers: int = 1
     shards: int = 1
     exchanges: bool = False
+    pipeline: str | None = None
+    stage: int = 0
 
     def passes(self, train: bool, replaced: bool) -> str:
         """The passes, joined by commas. Usage where they are not of a training pipeline (``replaced``: the user gives
@@ -109,11 +123,18 @@ class Memory:
         gib = _quantity("--budget", budget, False, problems) / 2**30
         rate = _quantity("--pcie", self.pcie, True, problems) / 1e9
         host = _quantity("--host-memory", self.host_memory, False, problems) / 2**30
+        in_flight, layers = self.in_flight, self.layers
+        if self.pipeline is not None:
+            if (in_flight, layers) != (1, 1):
+                problems.append(Problem("--pipeline together with --in-flight or --layers", todo="give one of them"))
+            else:
+                pipeline = parse_pipeline(self.pipeline, self.stage)
+                in_flight, layers = pipeline.in_flight, pipeline.held
         if problems:
             raise Usage(problems)
         return (
-            f"plan-memory{{budget={gib!r},pcie={rate!r},host={host!r},in_flight={self.in_flight},"
-            f"layers={self.layers},shards={self.shards}" + (",exchanges=true}" if self.exchanges else "}")
+            f"plan-memory{{budget={gib!r},pcie={rate!r},host={host!r},in_flight={in_flight},"
+            f"layers={layers},shards={self.shards}" + (",exchanges=true}" if self.exchanges else "}")
         )
 
 

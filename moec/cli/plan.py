@@ -23,6 +23,8 @@ def plan(
     layers: memory.Layers = 1,
     shards: memory.Shards = 1,
     exchanges: memory.Exchanges = False,
+    pipeline: memory.Pipelined = None,
+    at_stage: memory.Stage = 0,
     as_json: Json = False,
 ) -> None:
     """Plan what of a layer's activations is kept, computed again, parked on the host or dropped by a rewrite.
@@ -34,7 +36,7 @@ def plan(
 
     [bold]Examples[/bold]
 
-      moec memory examples/pangu_ultra_moe_rank.moe --in-flight 94 --layers 4 --optimizer-shards 48
+      moec memory examples/pangu_ultra_moe_rank.moe --pipeline 16,2,2 --stage 0 --optimizer-shards 48
       moec memory layer.moe --budget 32GiB --pcie 0GB/s                    computing again only
       moec memory layer.moe --budget 32GiB --recompute-exchanges           dispatch may be sent again
     """
@@ -42,7 +44,9 @@ def plan(
     from moec.cli.tables import print_memory
     from moec.sizes import parse_sizes
 
-    options = memory.Memory(None, None, budget, pcie, host_memory, in_flight, layers, shards, exchanges)
+    options = memory.Memory(
+        None, None, budget, pcie, host_memory, in_flight, layers, shards, exchanges, pipeline, at_stage
+    )
     found = driver.memory_plan(file, parse_sizes(settings or ()), target, options.plan(budget), stage)
     if as_json:
         print_json(found)

@@ -98,6 +98,16 @@ def test_options_reach_the_pass() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "stage", "in_flight", "layers"),
+    [("16,2,2", 0, 94, 4), ("16,2,2", 15, 34, 4), ("8,1,3", 0, 24, 3), ("8,1,3", 7, 3, 3), ("1,1,1", 0, 1, 1)],
+)
+def test_a_pipeline_tells_what_is_in_flight(pipeline: str, stage: int, in_flight: int, layers: int) -> None:
+    options = Memory(None, None, "32GiB", pipeline=pipeline, stage=stage)
+    (made,) = parse_passes(options.passes(train=True, replaced=False))
+    assert isinstance(made, PlanMemory) and (made.in_flight, made.layers) == (in_flight, layers)
+
+
 def test_a_budget_below_what_is_fixed_is_refused(joint: Module) -> None:
     with pytest.raises(Refusal, match=r"no plan keeps the peak within 1 KiB .*weights .* gradients .* optimizer"):
         plan(copy(joint), f"budget={1024 / 2**30!r}")
@@ -131,6 +141,9 @@ def test_the_command_plans_and_tells(tmp_path: Path) -> None:
         (["--train", "--budget", "64GiB", "--pcie", "25GB"], "'25GB' is no rate"),
         (["--train", "--budget", "64GiB", "--recompute", "act"], "together"),
         (["--train", "--budget", "64GiB", "--passes", "autodiff"], "with --passes"),
+        (["--train", "--budget", "64GiB", "--pipeline", "16,2"], "'16,2' is not STAGES,CHUNKS,LAYERS"),
+        (["--train", "--budget", "64GiB", "--pipeline", "4,1,1", "--stage", "4"], "no pipeline: 4 stages"),
+        (["--train", "--budget", "64GiB", "--pipeline", "4,1,1", "--layers", "4"], "--pipeline together with"),
     ],
 )
 def test_wrong_usage_is_told(options: list[str], words: str, tmp_path: Path) -> None:
