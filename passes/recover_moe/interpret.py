@@ -19,7 +19,7 @@ from moec.passes.recover_moe.static import Statics
 
 Known = Sequence[Abstract]
 OUTSIDE = "an operand comes from outside the block"
-UNKNOWN = "no rule for it here"
+UNKNOWN = "no rule says what it does to the rows of experts"
 
 Rule = Callable[["Interpreter", Node, Known], "Abstract | list[Abstract | None] | None"]
 """``(interpreter, node, what its operands mean) -> what its results mean``, None where nothing is known of them."""
