@@ -9,7 +9,7 @@ from moec.frontend.dsl.literal import array
 from moec.frontend.dsl.scope import Scope
 from moec.frontend.dsl.values import UNKNOWN, Item, call_builtin, is_dim, kind_of
 from moec.ir.graph import Value
-from moec.ir.symbol import bounds, sym
+from moec.ir.symbol import DEFAULT_BOUND, bounds, sym
 from moec.ir.types import DType
 
 _TAKES = {"tensor": "tensor(NUMBERS, DTYPE)", "size": "size(TENSOR, at_most = DIMENSION)"}
@@ -47,6 +47,8 @@ def _size(expr: t.Call, item: Item, at_most: Item, scope: Scope) -> Item:
     low, high = 0, bounds(at_most, symbols)[1]
     if high < 0:
         raise ValueError(f"at_most is negative ({at_most})")
+    if high > DEFAULT_BOUND[1]:
+        raise ValueError(f"at_most may be {high:,}, and no size is over {DEFAULT_BOUND[1]:,}: bound its dims lower")
     name = _fresh(item.name.rsplit(".", 1)[-1] if item.name.isascii() else "", scope)
     symbols[name] = low, high
     found = emit("bind_size", [item], {"value": sym(name)}, expr.at, scope)
