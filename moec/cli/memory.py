@@ -69,8 +69,8 @@ Pipelined = Annotated[
     typer.Option(
         "--pipeline",
         metavar="STAGES,CHUNKS,LAYERS",
-        help="With --budget, instead of --in-flight and --layers: interleaved 1F1B of so many stages, chunks a stage and "
-        "layers a chunk.",
+        help="With --budget, instead of --in-flight and --layers: interleaved 1F1B of so many stages, chunks a stage "
+        "and layers a chunk.",
         show_default=False,
     ),
 ]

@@ -47,4 +47,5 @@ def parse_pipeline(text: str, stage: int) -> Pipeline:
     parts = text.split(",")
     if len(parts) != 3 or not all(p.strip().isdigit() for p in parts):
         raise Usage(f"--pipeline: '{text}' is not STAGES,CHUNKS,LAYERS", todo="write --pipeline 16,2,2")
-    return Pipeline(*map(int, parts), stage)
+    stages, chunks, layers = map(int, parts)
+    return Pipeline(stages, chunks, layers, stage)
