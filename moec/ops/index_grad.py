@@ -40,20 +40,30 @@ def gather(t: Tape, node: Node, *dys: Value | None) -> Gradients:
 
 
 def _inverse(order: Value) -> Value | None:
-    """The inverse of an order of all rows where forward has both: scatter_elements(0..n-1, argsort, 0..n-1)."""
+    """The inverse of an order of all rows where forward has both: the argsort of an argsort, or
+    scatter_elements(0..n-1, argsort, 0..n-1).
+    """
     made = order.producer
-    if made is None or order.type.rank != 1:
+    if made is None or order.type.rank != 1 or made.op not in ("argsort", "scatter_elements"):
         return None
     if made.op == "argsort":
-        return next((u.result for u in order.uses if u.op == "scatter_elements" and _inverts(u, order)), None)
-    sort = made.operand(1).producer if made.op == "scatter_elements" else None
+        found = next((u.result for u in order.uses if _inverts(u, order)), None)
+        if found is not None:
+            return found
+    sort = made.operand(0 if made.op == "argsort" else 1).producer
     if sort is not None and sort.op == "argsort" and _inverts(made, sort.result):
         return sort.result
     return None
 
 
 def _inverts(scatter: Node, order: Value) -> bool:
-    """Whether a scatter writes 0..n-1 where ``order``, all of 0..n-1, says."""
+    """Whether a node gives the inverse of ``order``, which is all of 0..n-1: its argsort, or 0..n-1 written where it
+    says.
+    """
+    if scatter.op == "argsort":
+        return scatter.operand(0) is order and not scatter.attrs["descending"]
+    if scatter.op != "scatter_elements":
+        return False
     into, at, numbers = (scatter.operand(i) for i in range(3))
     plain = numbers.producer is not None and numbers.producer.op == "iota" and scatter.attrs["reduction"] == "none"
     return plain and at is order and into.type.dims == at.type.dims == numbers.type.dims

@@ -8,6 +8,8 @@ from moec.autodiff import backward_nodes
 from moec.ir.text import parse_module
 from tests.support.train import check_gradients, joint, rng_arrays
 
+INVERSE = '%i = scatter_elements(%n, {at}, %n) {{axis = 0, reduction = "none"}} : i64[{sorted}]'
+SORTED_AGAIN = "%i = argsort(%o) {{axis = 0, descending = {d}}} : i64[T]"
 SOURCE = """
 func main(%x: f32[T, 3], %e: i64[{sorted}]) -> (y: f32[T, 3]) {{
   %s = sin(%x) : f32[T, 3]
@@ -41,6 +43,18 @@ def test_an_order_and_its_inverse_are_each_others_way_back(taken: str, back: str
     assert ops.count("gather") == 2 and "scatter_nd" not in ops
     arrays = rng_arrays(x=(5, 3)) | {"e": rng_arrays(e=(5,))["e"].argsort()}
     check_gradients(parse_module(text), arrays, {}, ["x"])
+
+
+@pytest.mark.parametrize(("taken", "back"), [("o", "i"), ("i", "o")])
+def test_the_order_of_an_order_is_its_inverse_too(taken: str, back: str) -> None:
+    text = source(taken, back).replace(INVERSE.format(at="%o", sorted="T"), SORTED_AGAIN.format(d="false"))
+    assert "scatter_elements" not in text
+    ops = ops_of(text)
+    assert ops.count("gather") == 2 and "scatter_nd" not in ops
+    arrays = rng_arrays(x=(5, 3)) | {"e": rng_arrays(e=(5,))["e"].argsort()}
+    check_gradients(parse_module(text), arrays, {}, ["x"])
+    falling = text.replace(SORTED_AGAIN.format(d="false"), SORTED_AGAIN.format(d="true"))
+    assert ops_of(falling).count("scatter_nd") == 2, "the largest first is no inverse"
 
 
 def test_rows_that_are_only_some_of_a_table_are_added_up() -> None:
