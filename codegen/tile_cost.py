@@ -6,6 +6,7 @@ examples), without running anything: per tile each pipe is taken to be busy all 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from moec.codegen.tile import CubeTile
@@ -25,6 +26,8 @@ K_PER_CYCLE = {2: 16, 4: 4}
 """Inner length of the 16 x 16 x k block that one cycle multiplies, by item size."""
 FIX, FIX_ROW, FIX_RATE = 64, 3.6, 122
 """L0C to GM: cycles of a copy and of a row, bytes a cycle."""
+REQUEST, OFF_REQUEST = 128, 46
+"""Bytes of a request, and cycles of a row out of L0C that does not start on one."""
 UNIT_TAIL = 0.2
 """Share of the way out that unit flags leave uncovered (assumed)."""
 QUEUE, FLAGS, ARRIVAL = 32, 3, 350
@@ -132,7 +135,8 @@ def _block_cycles(
     if p.gathered:
         copies = m * -(-p.k // t.k1) if p.gathered == "a" else p.k
         scalar += INDEX * copies * (1 if t.keep == p.gathered else each)
-    fix = FIX + m * FIX_ROW + m * n * p.out / FIX_RATE
+    off = 1 - math.gcd(t.n * p.out, REQUEST) / REQUEST
+    fix = FIX + m * (FIX_ROW + off * OFF_REQUEST) + m * n * p.out / FIX_RATE
     if t.keep:  # it has one buffer, which is free once the block before is done
         kept += ARRIVAL + steps / pieces * mte1
     busy = kept + max(mte2, each * steps * mte1 * SHARED, each * (steps * cube + MMAD_HEAD), scalar)

@@ -1,12 +1,14 @@
 """The tile program of a cube kernel: the fastest by a coarse count of cycles among those that fit the on-chip memories.
 
-Sizes are chosen first; the best few are then tried with the choices beyond sizes, of which each must pay for itself.
+For each size of output tile the rest is chosen first; then come the choices beyond sizes, of which each must pay for
+itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE
@@ -27,8 +29,10 @@ SPLITS = (2, 3, 4, 6, 8, 12, 16, 24)
 """Parts of K that are tried where there are fewer tiles than cores."""
 KEPT = (2, 4, 8, 16, 32)
 """Tiles on end that share a kept operand."""
-BEST = 8
-"""Sizes that are tried with the choices beyond."""
+BEST, FAR = 3, 2.5
+"""For each size of output tile, the programs that are tried with the choices beyond sizes, and how many times the
+cycles of the fastest they may take without (a kept operand saves no more than that).
+"""
 WORTH = 0.99
 """A choice beyond sizes is taken where it leaves no more than this share of the cycles."""
 
@@ -114,9 +118,8 @@ def cube_tile(
     m, n, k, groups = (max(x, 1) for x in (m, n, k, groups))
     item = ITEMSIZE[dtype], ITEMSIZE[out]
     p = ProductSize(m, n, k, *item, groups, caps.aic, a_by_k, b_by_k, gathered, known_k, may_split)
-    fitting = [t for t in sizes(p) if fits(t, p, caps)]
-    found = sorted([*fitting, *(s for t in fitting for s in split(t, p))], key=lambda t: _order(t, p))
-    if not found:
+    found = _fastest(p, caps)
+    if found is None:
         raise Refusal(
             Problem(
                 f"no tile of a {dtype} product fits: the smallest needs {2 * 16 * 16 * p.size / 1024:.1f} KiB of L0A "
@@ -125,7 +128,21 @@ def cube_tile(
                 "choose a target with larger buffers",
             )
         )
-    return min((_with_choices(t, p, caps) for t in found[:BEST]), key=lambda t: _order(t, p))
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _fastest(p: ProductSize, caps: Capacities) -> CubeTile | None:
+    """The tile program of a product; None where nothing fits."""
+    fitting = [t for t in sizes(p) if fits(t, p, caps)]
+    found = sorted([*fitting, *(s for t in fitting for s in split(t, p))], key=lambda t: _order(t, p))
+    tried: dict[tuple[int, int], list[CubeTile]] = {}
+    for t in found:
+        same = tried.setdefault((t.m, t.n), [])
+        if len(same) < BEST and cycles(t, p) <= FAR * cycles(found[0], p):
+            same.append(t)
+    made = [_with_choices(t, p, caps) for same in tried.values() for t in same]
+    return min(made, key=lambda t: _order(t, p), default=None)
 
 
 def _with_choices(t: CubeTile, p: ProductSize, caps: Capacities) -> CubeTile:
