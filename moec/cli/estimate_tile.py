@@ -18,9 +18,9 @@ CUBE = ("f16", "bf16", "f32")
 def estimate_tile(
     op: str | None, sizes: Sequence[int], dtype: str, text: str, target: str, trace: Path | None, as_json: bool
 ) -> None:
-    """Print task time, and per pipe the busy time of the slowest core and of all in the mean."""
+    """Print task time with its band, and per pipe the busy time of the slowest core and of all in the mean."""
     from moec.targets.ascend.machine import load
-    from moec.targets.ascend.replay import TRACED, replay, tiling, write_trace
+    from moec.targets.ascend.replay import TRACED, band, replay, tiling, write_trace
 
     problems = []
     if op != "matmul":
@@ -39,7 +39,8 @@ def estimate_tile(
     mean = sum(result.core_cycles) // len(result.core_cycles)
     answer: dict[str, Any] = {
         "op": op, "sizes": [m, n, k], "dtype": dtype, "tile": text, "target": target, "cores": result.blocks,
-        "us": round(result.us, 3), "core_us": round(machine.us(mean), 3), "floor_us": round(result.floor_us, 3),
+        "us": round(result.us, 3), **band(result), "core_us": round(machine.us(mean), 3),
+        "floor_us": round(result.floor_us, 3),
         "bound": result.bound, "hbm_bytes": result.hbm_bytes, "l2_bytes": result.l2_bytes,
         "pipes_us": {p: round(machine.us(c), 3) for p, c in result.mean_busy.items() if c},
         "slowest_core_pipes_us": {p: round(machine.us(c), 3) for p, c in result.busy.items() if c},

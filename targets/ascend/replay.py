@@ -25,6 +25,7 @@ from moec.diagnostics import Problem, Usage, suggest
 from moec.targets.ascend.machine import BUFFERS, Machine
 from moec.targets.ascend.model.result import KernelResult
 from moec.targets.ascend.model.simulate import simulate
+from moec.targets.ascend.opmodel.bands import CYCLES
 
 TRACED = 2000
 """Instructions of the slowest core that a trace shows."""
@@ -136,6 +137,13 @@ def replay(
     m, n, k = size
     kernel = matmul_kernel("matmul", caps, how.tile, Product(m, n, k, 1, dtype, out, how.b_by_k))
     return simulate(kernel, machine, {}, spans=spans)
+
+
+def band(result: KernelResult) -> dict[str, Any]:
+    """Between what times nine in ten measurements are expected, in microseconds, and how sure that is: the band of the
+    cycle model, which ends at what the hardware allows."""
+    low = max(result.us * CYCLES.low, min(result.us, result.floor_us + result.launch_us))
+    return {"low_us": round(low, 3), "high_us": round(result.us * CYCLES.high, 3), "confidence": CYCLES.confidence}
 
 
 def write_trace(path: Path, result: KernelResult, machine: Machine) -> None:

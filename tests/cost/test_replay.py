@@ -87,6 +87,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     answer = json.loads(result.stdout)
     assert answer["cores"] == 4 and answer["us"] > answer["floor_us"]
+    assert answer["floor_us"] <= answer["low_us"] < answer["us"] < answer["high_us"] and answer["confidence"]
     assert set(answer["pipes_us"]) == {"M", "MTE1", "MTE2", "FIX", "S"}
     rows = list(csv.DictReader(trace.read_text(encoding="utf-8").splitlines()))
     assert {r["instr"] for r in rows} == {"Nd2Nz", "LoadData", "Mmad", "Fixpipe"}
