@@ -21,7 +21,7 @@ from moec.codegen.kernels.vector.assemble import (
 from moec.codegen.kernels.vector.plan import Plan, bits_of
 from moec.codegen.kernels.vector.tile import LANES, MAX_REPEAT, Tile
 from moec.codegen.kernels.vector.values import Val
-from moec.codegen.scalar import Scalar, Var, align, binary, ceildiv, smin
+from moec.codegen.scalar import Scalar, Var, align, binary, ceildiv, smax, smin
 
 NARROW_PITCH = 1024
 """Rows up to this many elements are worked on downwards (64 columns of all rows at once), longer ones along."""
@@ -129,7 +129,7 @@ def emit_rows(job: Job, fit: Fit, scalars: Mapping[Val, Var]) -> None:
     _fill_cols(job, frame, fit)
     most: Scalar = fit.rows
     if not isinstance(fit.pitch, int):
-        most = k.let("most_rows", smin(fit.rows, fit.elements // fit.pitch))
+        most = k.let("most_rows", smax(1, smin(fit.rows, fit.elements // fit.pitch)))  # rows that fit, where they do
     width = max(ITEMSIZE[s.value.dtype] for s in job.sources)
     least = max(1, SMALL_COPY // (fit.pitch * width)) if isinstance(fit.pitch, int) else 1
     size = 1 if fit.rows == 1 else k.let("tile_rows", balanced(ceildiv(job.rows, k.cores), most, least))
