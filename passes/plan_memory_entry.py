@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import Any
 
 from moec.diagnostics import Refusal
@@ -55,23 +57,25 @@ def _workspace(problem: Problem) -> dict[str, Any]:
 
 
 def sweep(problem: Problem, plain: Outcome, exact: bool, steps: int) -> list[dict[str, Any]]:
-    """Other budgets, from what everything kept takes down, each leaving the same share of the room that the one before
-    leaves for what is not fixed: the peak, the share of activations that is gone, and the added time. A budget that no
-    plan keeps has no row. What a smaller budget costs is enough for a larger one.
+    """``steps`` other budgets, from what everything kept takes down to where no plan keeps them any more: the peak, the
+    share of activations that is gone, and the added time of each. What a smaller budget costs is enough for a larger
+    one.
     """
     saved = sum(problem.tensors[v].bytes for v in problem.needed)
     fixed = sum(problem.fixed_bytes.values())
+    small = exact and len(problem.candidates) <= EXACT_SWEEP
+    found: dict[float, tuple[int, Solved | None]] = {}
+    while len(found) < steps:
+        share = _next_share({s: solved is not None for s, (_, solved) in found.items()})
+        budget = fixed + int((plain.peak_bytes - fixed) * share)
+        found[share] = budget, _solved(problem, budget, small)
     rows: list[dict[str, Any]] = []
     best: Solved | None = None
-    small = exact and len(problem.candidates) <= EXACT_SWEEP
-    for step in reversed(range(steps)):
-        budget = fixed + int((plain.peak_bytes - fixed) * LEAST_ROOM ** (step / max(1, steps - 1)))
-        try:
-            found = plan_memory(problem, budget, small, SWEEP_SECONDS)
-        except Refusal:
+    for budget, solved in (found[share] for share in sorted(found)):
+        if solved is None:
             continue
-        if best is None or found.added_us <= best.added_us:
-            best = found
+        if best is None or solved.added_us <= best.added_us:
+            best = solved
         kept = sum(problem.tensors[v].bytes for v in best.choice.kept)
         rows.append(
             {
@@ -84,6 +88,26 @@ def sweep(problem: Problem, plain: Outcome, exact: bool, steps: int) -> list[dic
             }
         )
     return rows
+
+
+def _next_share(tried: dict[float, bool]) -> float:
+    """The share of the room to try next, of those tried with whether there was a plan: everything, the least, then the
+    middle (of ratios) of the widest gap that does not lie between two without a plan.
+    """
+    for share in (1.0, LEAST_ROOM):
+        if share not in tried:
+            return share
+    shares = sorted(tried)
+    gaps = [(a, b) for a, b in pairwise(shares) if tried[b]]
+    low, high = max(gaps, key=lambda gap: (gap[1] / gap[0], -gap[0]), default=(LEAST_ROOM, 1.0))
+    return math.sqrt(low * high)
+
+
+def _solved(problem: Problem, budget: int, exact: bool) -> Solved | None:
+    try:
+        return plan_memory(problem, budget, exact, SWEEP_SECONDS)
+    except Refusal:
+        return None
 
 
 def _row(built: Built, choice: Choice, v: int) -> dict[str, Any]:

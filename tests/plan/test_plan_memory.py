@@ -19,10 +19,12 @@ from moec.passes.plan_memory import PlanMemory
 from moec.sources import read
 from moec.witness import Witness
 from tests.support.command import moec
+from tests.support.flat_target import Flat
 from tests.support.train import copy
 
 LAYER = Path(__file__).parents[1] / "data/layers/deepseek_v3_layer_dynamo_batched_mm_dyn_op24__onnxsim.onnx"
 FRONT = TRAIN_PIPELINE.split(",fuse-residual")[0] + ",inline,canonicalise,cse,dce"
+TARGET = Flat(load_target("ascend910b1").machine)
 SIZES = {"s47": 2, "s12": 256}
 
 
@@ -30,12 +32,12 @@ SIZES = {"s47": 2, "s12": 256}
 def joint() -> Module:
     """The joint graph of a DeepSeek-V3 layer at small widths, as plans are made of it."""
     module = read(LAYER).module
-    PassManager(parse_passes(FRONT)).run(module, Context(load_target("ascend910b1"), SIZES))
+    PassManager(parse_passes(FRONT)).run(module, Context(TARGET, SIZES))
     return module
 
 
 def plan(module: Module, options: str) -> Step:
-    context = Context(load_target("ascend910b1"), SIZES)
+    context = Context(TARGET, SIZES)
     sweep = "" if "sweep" in options else ",sweep=0"
     passes = f"plan-memory{{{options}{sweep}}},cse,canonicalise,cse,dce"
     return PassManager(parse_passes(passes)).run(module, context)[0]
@@ -81,7 +83,7 @@ def test_choices_of_experts_are_never_made_again_whatever_the_budget(joint: Modu
 
 @pytest.mark.slow
 def test_a_sweep_costs_no_more_with_more_memory(joint: Module) -> None:
-    memory = plan(copy(joint), "budget=64.0,in_flight=8,shards=8,pcie=0.5,sweep=6").result.memory
+    memory = plan(copy(joint), "budget=64.0,in_flight=8,shards=8,pcie=0.5,sweep=10").result.memory
     assert memory is not None
     rows = memory["sweep"]
     assert len(rows) > 3
