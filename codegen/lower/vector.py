@@ -3,51 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernels.vector.assemble import Job, Sink, Source, assemble
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, where
+from moec.codegen.lower.sizes import Sizes, numel
 from moec.codegen.lower.vector_body import Body
-from moec.codegen.scalar import Arg, Scalar, binary
+from moec.codegen.scalar import Scalar, binary
 from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node, Value
-from moec.ir.symbol import Dim, Shape
+from moec.ir.symbol import Shape
 from moec.ops.rowspace import common_shape, form, rows_cols
 
 FORMS = {"full": "full", "column": "col", "row": "row", "scalar": "one"}
 
 
-@dataclass
-class _Space:
-    """The row space of a kernel and the run-time arguments that its sizes need."""
+class _Space(Sizes):
+    """The row space of a kernel, ``full``, and the run-time arguments that its sizes need."""
 
-    k: KernelBuilder
-    cx: Lowering
-    full: Shape
-    given: dict[str, Dim]
+    def __init__(self, k: KernelBuilder, cx: Lowering, full: Shape):
+        super().__init__(k, cx)
+        self.full = full
 
     def shape(self, value: Value) -> Shape:
         """The dims of ``value``; where every value is a scalar, those of one element, which is then computed as any."""
         return value.type.dims or (self.full if self.full == (1,) else ())
 
-    def size(self, name: str, dim: Dim) -> Scalar:
-        """``dim`` as a literal, or as a run-time argument called ``name``."""
-        if isinstance(dim, int):
-            return dim
-        for have, value in self.given.items():
-            if value == dim:
-                return Arg(have)
-        low, high = self.cx.bounds(dim)
-        arg = self.k.arg(name, max(0, low), high)
-        self.given[arg.name] = dim
-        return arg
-
     def rows_of(self, shape: Shape) -> Callable[[Scalar], Scalar]:
         """Row of the full space to row of ``shape``, some of whose leading dimensions repeat (are 1 or absent)."""
         lead = self.full[:-1]
         own = (1,) * (len(self.full) - len(shape)) + tuple(shape[:-1])
-        sizes = [self.size(f"d{i}", d) for i, d in enumerate(lead)]
+        sizes = [self.of(d, f"d{i}") for i, d in enumerate(lead)]
 
         def row(r: Scalar) -> Scalar:
             total: Scalar = 0
@@ -78,9 +64,9 @@ def vector_kernel(
     shapes = [s for s in shapes if s]
     full = common_shape(shapes) or (1,)
     k = KernelBuilder(name, "aiv", cx.capacities)
-    space = _Space(k, cx, full, {})
+    space = _Space(k, cx, full)
     rows_dim, cols_dim = rows_cols(full)
-    rows, cols = space.size("rows", rows_dim), space.size("cols", cols_dim)
+    rows, cols = space.of(rows_dim, "rows"), space.of(cols_dim, "cols")
     body = Body(cols)
     sources, operands = [], {}
     for i, (value, tensor) in enumerate(inputs):
@@ -113,10 +99,7 @@ def _source(space: _Space, body: Body, node: Node, value: Value, name: str, rows
             f"{node.op} broadcasts {list(map(str, shape))} to {list(map(str, space.full))}, which has no vector kernel"
         )
         raise NoKernel(Problem(what, where(node), "expand the smaller operand first"))
-    lead: Dim = 1
-    for d in shape[:-1]:
-        lead = lead * d
-    tensor = space.k.gm(name, dtype, (space.size(f"{name}_rows", lead), cols), "in")
+    tensor = space.k.gm(name, dtype, (space.of(numel(shape[:-1]), f"{name}_rows"), cols), "in")
     return Source(body.input(value, "full"), tensor, row_of=space.rows_of(shape))
 
 
