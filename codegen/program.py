@@ -60,13 +60,16 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel run: ``operands`` maps its parameters to tensors, ``args`` its run-time arguments to dimensions."""
+    """One kernel run: ``operands`` maps its parameters to tensors, ``args`` its run-time arguments to dimensions.
+    Nothing runs where ``when`` is 0.
+    """
 
     kernel: str
     operands: tuple[tuple[str, str], ...]
     args: tuple[tuple[str, Dim], ...]
     nodes: tuple[str, ...] = ()
     stream: str = COMPUTE
+    when: Dim = 1
 
 
 @dataclass(frozen=True, slots=True)

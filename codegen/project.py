@@ -283,12 +283,14 @@ def _step(program: Program, step: Step, host: _Host, cpp: Mapping[str, str]) -> 
         "blocks": host.printer.scalar(kernel.blocks),
         "cores": program.cores["aiv" if kernel.core == "aiv" else "aic"],
         "operands": ", ".join(f"dev_{t}" for _, t in step.operands),
-        "unless_empty": _unless_empty(program, step),
+        "unless_empty": _unless_empty(program, step, host),
     }
 
 
-def _unless_empty(program: Program, launch: Launch) -> str:
-    """The condition under which a kernel has something to write; none where sizes are never 0."""
+def _unless_empty(program: Program, launch: Launch, host: _Host) -> str:
+    """The condition under which a kernel has something to do; none where there always is."""
+    if launch.when != 1:
+        return f"{host.dim(launch.when)} > 0"
     written = [t for who, t, writes in program.accesses(launch) if writes]
     least = [bounds(program.tensor(t).elements, program.symbols)[0] for t in written]
     return "" if any(n > 0 for n in least) else " || ".join(f"dev_{t}_bytes > 0" for t in written)

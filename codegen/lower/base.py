@@ -183,8 +183,12 @@ class Lowering:
 
     # -- steps
 
-    def launch(self, node: Node, kernel: Kernel, operands: Mapping[str, str], args: Mapping[str, Dim]) -> None:
-        """Adds a launch of ``kernel``; an equal kernel already there is used again."""
+    def launch(
+        self, node: Node, kernel: Kernel, operands: Mapping[str, str], args: Mapping[str, Dim], when: Dim = 1
+    ) -> None:
+        """Adds a launch of ``kernel``, which does nothing where ``when`` is 0; an equal kernel already there is used
+        again.
+        """
         key = replace(kernel, name="", source=())
         if key not in self._kernels:
             self._kernels[key] = self._unique(kernel.name, self._kernel_names)
@@ -196,7 +200,7 @@ class Lowering:
                 )
         pairs = tuple((p.name, operands[p.name]) for p in kernel.params)
         numbers = tuple((a.name, args[a.name]) for a in kernel.args)
-        self.steps.append(Launch(self._kernels[key], pairs, numbers, (node_name(node),)))
+        self.steps.append(Launch(self._kernels[key], pairs, numbers, (node_name(node),), when=when))
         name = self._kernels[key]
         self._emitted.setdefault(name, replace(kernel, name=name, source=(node_name(node),)))
 
@@ -233,7 +237,10 @@ class Lowering:
         self._storage[node.result] = self._new(node.result.name or f"{group}_rank", "i64", (), "rank", group)
 
     def group(self, group: Group) -> None:
-        """Ranks exchange over ``group``."""
+        """Ranks exchange over ``group``. NoKernel where its size is not a number."""
+        if not (isinstance(group.size, int) and isinstance(group.stride, int)):
+            todo = "write its size as a number: a program is for one number of ranks"
+            raise NoKernel(Problem(f"group {group.name} is {group}", todo=todo))
         have = self.groups.setdefault(group.name, group)
         if have != group:
             raise Refusal(f"group {group.name} is both {have} and {group}", todo="give them different names")
@@ -262,10 +269,13 @@ class Lowering:
         for i, value in enumerate(graph.inputs):
             name = value.name or f"in{i}"
             self._storage[value] = self._new(name, device_dtype(value.type.dtype), value.type.dims, "input", name)
-        for shard in (s for given in self.module.shards.values() for s in given):
-            self.group(shard.group)
         missing: list[Problem] = []
         problems: list[Problem] = []
+        try:
+            for shard in (s for given in self.module.shards.values() for s in given):
+                self.group(shard.group)
+        except NoKernel as refusal:
+            missing += refusal.problems
         for node in graph:
             if self.library is not None and not missing and not problems and self.library(self, node):
                 continue

@@ -94,11 +94,15 @@ def matmul(cx: Lowering, node: Node) -> None:
     elements = batch * m * n
     parts = cx.scratch("parts", "f32", (tile.splits, elements)) if split else cx.result(node)
     operands = {"a": cx.tensor(a), "b": cx.tensor(b), "c": parts}
-    cx.launch(node, kernel, operands, {k: d for k, d in sizes.items() if not isinstance(d, int)})
+    when: Dim = 1
+    if cx.bounds(depth)[0] == 0:  # a sum of nothing: no kernel writes it
+        cx.memset(cx.result(node))
+        when = depth
+    cx.launch(node, kernel, operands, {k: d for k, d in sizes.items() if not isinstance(d, int)}, when)
     if split:
         most = max(cx.bounds(elements)[1], hi)
         summed = parts_kernel("sum_of_parts", cx.capacities, tile.splits, _number(elements), _number(depth), out, most)
-        cx.launch(node, summed, {"x": parts, "y": cx.result(node)}, {"n": elements, "K": depth})
+        cx.launch(node, summed, {"x": parts, "y": cx.result(node)}, {"n": elements, "K": depth}, when)
 
 
 @lowering("grouped_matmul")

@@ -13,8 +13,10 @@ import pytest
 from command import moec
 
 from moec import driver
+from moec.codegen.capacities import Capacities
+from moec.codegen.lower import lower_module
 from moec.codegen.streams import unordered
-from moec.diagnostics import CheckFailed
+from moec.diagnostics import CheckFailed, NoKernel
 from moec.eval import run
 from moec.execute import Project
 from moec.frontend.dsl import parse_moe
@@ -173,6 +175,9 @@ def test_what_hccl_does_not_take_is_refused_by_name() -> None:
     made = driver.compile(parse_moe(text))
     assert made.schedule is None
     assert "HCCL has no all_reduce of u32" in made.summary["not_lowered"][0]
+    open_size = text.replace("group g = 2", "group g in [1, 4] = 2").replace("u32", "f32")
+    with pytest.raises(NoKernel, match=r"group g is @g\(g, 1\)"):
+        lower_module(parse_moe(open_size), Capacities(), {})
 
 
 DISPATCHED = [("async", False), ("all-gather", False), ("capacity", False), ("reads", False), ("async", True)]

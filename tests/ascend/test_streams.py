@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moec.codegen.program import Copy, Memset, Program, Tensor, accesses
+from moec.codegen.program import Copy, Launch, Memset, Program, Tensor, accesses
 from moec.codegen.program_text import parse_program, print_program
 from moec.codegen.steps import Bind, Collective, HostOp, Record, Wait
 from moec.codegen.streams import unordered, with_events
@@ -92,6 +92,8 @@ def test_their_text_form_is_exact() -> None:
         Collective("all_reduce", "ep", "a", "b", t * (t + 1), "max", stream="other"),
         HostOp("numbers", "rows", (), (("values", ("2*T", "3")),), ("dims",)),
         Bind("R2", "rows", 0, 2 * t, ("bind_size (a:2)",)),
+        Launch("k", (("x", "a"),), (("n", t * (t + 1)),), ("matmul (a:3)",), when=2 * t),
+        Launch("k", (("x", "a"),), (), (), "comm", t),
     )
     tensors = (Tensor("me", "i64", (), "rank", "ep"), Tensor("parked", "f32", (8,), "host"))
     program = Program("p", {"T": (1, 8)}, (), tensors, (), steps, {"aic": 1, "aiv": 2}, groups=(Group("ep", 4, 2 * t),))
