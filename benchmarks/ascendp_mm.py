@@ -65,7 +65,7 @@ staggered K add nothing that the model knows of: it has no HBM channels, by whic
 def utilisation(machine: Machine, tile: CubeTile | None, m: int, n: int, k: int) -> float:
     """Share of the task time that the cube needs at its peak; without a tile, with the one that moec chooses."""
     caps = Capacities(machine.cores("aic"), machine.cores("aiv"), **{s.lower(): machine.usable(s) for s in BUFFERS})
-    tile = tile or cube_tile(m, n, k, "bf16", caps)
+    tile = tile or cube_tile(m, n, k, "bf16", caps, out="bf16", known_k=True, may_split=False)
     result = simulate(matmul_kernel("matmul", caps, tile, Product(m, n, k, 1, "bf16", "bf16")), machine, {})
     return 2 * m * n * k / machine.peak_flops("bf16") * 1e6 / result.us
 

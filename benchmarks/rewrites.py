@@ -1,12 +1,15 @@
-"""What two rewrites gain on the modelled NPU, beside what was published of them.
+"""What rewrites gain on the modelled NPU, beside what was published of them.
 
-    python benchmarks/rewrites.py [--target ascend910b1]
+    python benchmarks/rewrites.py [--target ascend910b1] [--only attention|dispatch|gather]
 
 *Attention*: one rank of Pangu Ultra MoE (16 heads of 8192 positions, query and key 128 + 64 wide, values 128), causal;
 with the halves of queries and keys joined by copies, the shared rotary key spread over heads, and values padded to 192
 and cut back (as a kernel that wants equal widths has it), against the form that takes all parts as they are.
 *Dispatch*: 2048 tokens of 7680, 8 experts each of 256: two sorts, a repeat, a row gather, a gather back, a product with
 the routing weights and a sum, against sort and gather in one kernel and a weighted sum in one.
+
+*Gather*: rows that are sorted for one grouped product, against the product that gathers them (``gather-rows``), for
+numbers of tokens, models and dtypes; nothing is published of it. The last column is what backward then keeps less.
 
 Each form is priced node by node, launches included; backward is what moec derives of each form.
 """
@@ -56,6 +59,41 @@ output y = unpermute(rows, positions, weights)
 """
 
 
+SORTED = """
+dim T in [1, 16384] = 2048
+input x: {dtype}[T, {hidden}], experts: i32[T, {k}], counts: i32[{experts}], up: {dtype}[{experts}, {width}, {hidden}]
+rows, positions = permute(x, experts, counts)
+h = grouped_matmul(rows, up, counts)
+output y = unpermute(h, positions)
+"""
+
+MODELS = (
+    ("Pangu Ultra, a rank", 7680, 4096, 8, 1), ("Pangu Ultra", 7680, 4096, 256, 8), ("DeepSeek-V3", 7168, 4096, 256, 8),
+    ("Qwen3-235B", 4096, 3072, 128, 8), ("Qwen3-30B", 2048, 1536, 128, 8), ("small", 1024, 1024, 32, 4),
+)  # fmt: skip
+"""Name, hidden, width of the first product, experts and choices of a token."""
+TOKENS = (1, 16, 128, 1024, 8192)
+
+
+def gather(target: str) -> None:
+    """A line for each model, number of tokens and dtype."""
+    print(
+        f"{'rows of':22}{'dtype':>6}{'tokens':>8}{'laid out us':>14}{'gathered us':>14}{'change':>9}{'saved MiB':>11}"
+    )
+    for name, hidden, width, experts, k in MODELS:
+        for dtype, size in (("bf16", 2), ("f32", 4)):
+            for tokens in TOKENS:
+                text = SORTED.format(dtype=dtype, hidden=hidden, width=width, experts=experts, k=k)
+                sizes = {"T": tokens}
+                old, new = (times(made(text, passes, target, sizes, False), target, sizes)[0] for passes in ("", FOLD))
+                saved = tokens * (k * hidden * size - hidden * size - 4 * k) / 2**20
+                change = 100 * (new / old - 1)
+                print(f"{name:22}{dtype:>6}{tokens:8}{old:14.1f}{new:14.1f}{change:+8.1f} %{saved:10.1f}", flush=True)
+
+
+FOLD = "gather-rows{always=true}"
+
+
 def times(module: Module, target_name: str, sizes: dict[str, int]) -> tuple[float, float]:
     """Microseconds of forward and backward, node by node."""
     target = load_target(target_name)
@@ -91,11 +129,24 @@ def main() -> None:
     """Print both."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", default="ascend910b1")
-    target = parser.parse_args().target
+    parser.add_argument("--only", choices=("attention", "dispatch", "gather"), help="one of the sections")
+    options = parser.parse_args()
+    target = options.target
+    for section, run in (("attention", attention), ("dispatch", dispatch), ("gather", gather)):
+        if options.only in (None, section):
+            run(target)
+
+
+def attention(target: str) -> None:
+    """Attention's two forms, forward and backward."""
     sizes = {"B": 2, "S": 8192}
     before = times(made(ATTENTION, "", target, sizes, True), target, sizes)
     after = times(made(ATTENTION, "rect-attention,rope-concat-elim,cse,dce", target, sizes, True), target, sizes)
     show("attention", before, after, "forward +50 %, backward +30 % (shape not given)")
+
+
+def dispatch(target: str) -> None:
+    """Dispatch's two forms, forward and backward."""
     sizes = {"T": 2048}
     before = times(made(DISPATCH, "", target, sizes, True), target, sizes)
     after = times(made(FUSED, "", target, sizes, True), target, sizes)
