@@ -6,7 +6,7 @@ found is evaluated on random logits before it takes the place of the nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -104,7 +104,7 @@ def _bias(router: Router) -> Value | None:
     return found[0]
 
 
-def _proved(outputs: list[Value], gating: Gating, given: dict[Value, Draw], module: Module) -> list[Node]:
+def _proved(outputs: list[Value], gating: Gating, given: Mapping[Value, Draw], module: Module) -> list[Node]:
     """The nodes that ``gating`` stands for. Raises _Left where it chooses or weighs otherwise on random logits."""
     try:
         nodes = between(outputs, list(given))

@@ -10,6 +10,7 @@ import typer
 from moec.cli.common import Input, Sizes, stage
 from moec.cli.explain import Passes, Target
 
+
 def bisect(
     file: Input,
     passes: Passes = None,
