@@ -133,8 +133,8 @@ class Target(Protocol):
 
     def lower(self, module: Module, tune: Sizes, library: str = "kernels") -> Any:
         """The program of ``module``: kernels, launches, buffers. ``tune`` says which sizes to choose tiles for,
-        ``library`` what runs an op: ``kernels`` of moec's, the vendor's operators (``aclnn``) where there are such, or, as
-        ``auto``, what the estimate says is faster.
+        ``library`` what runs an op: ``kernels`` of moec's, the vendor's operators (``aclnn``) where there are such,
+        or, as ``auto``, what the estimate says is faster.
 
         NoKernel lists every op that has none, Refusal every tile that does not fit.
         """

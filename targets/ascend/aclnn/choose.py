@@ -27,8 +27,8 @@ class Chooser:
             return False
         try:
             made = offer(node, cx.module)
-        except NotOffered as reason:
-            self.choices.append(Choice(node_name(node), (), "", str(reason)))
+        except NotOffered as why:
+            self.choices.append(Choice(node_name(node), (), "", str(why)))
             return False
         calls = tuple(call.function for call in made.calls)
         since = max((call.since for call in made.calls), default="")

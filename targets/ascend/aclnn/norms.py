@@ -72,8 +72,8 @@ def fused(o: Offer) -> None:
     y = results.pop(body.outputs[at])
     settings: dict[str, Argument] = {"epsilon": double(norm.eps), "yOut": y, "rstdOut": rstd}
     if norm.rows in place:
-        call = "aclnnRmsNorm", {"x": o.operand(place[norm.rows]), "gamma": gamma, **settings}
-        written = ("yOut", "rstdOut")
+        function, written = "aclnnRmsNorm", ["yOut", "rstdOut"]
+        arguments: dict[str, Argument] = {"x": o.operand(place[norm.rows]), "gamma": gamma, **settings}
     else:
         total = norm.rows.producer
         if total is None or total.op != "add" or any(v not in place for v in total.operands):
@@ -83,11 +83,9 @@ def fused(o: Offer) -> None:
             raise NotOffered("an addition that broadcasts")
         norm.nodes.add(total)
         x = results.pop(norm.rows, None) or o.scratch("total", gamma.dtype, norm.rows.type.dims)
-        sides = {"x1": o.operand(place[a]), "x2": o.operand(place[b])}
-        call, written = (
-            ("aclnnAddRmsNorm", {**sides, "gamma": gamma, **settings, "xOut": x}),
-            ("yOut", "rstdOut", "xOut"),
-        )
+        function, written = "aclnnAddRmsNorm", ["yOut", "rstdOut", "xOut"]
+        sides: dict[str, Argument] = {"x1": o.operand(place[a]), "x2": o.operand(place[b])}
+        arguments = {**sides, "gamma": gamma, **settings, "xOut": x}
     if results or norm.nodes != set(body):
         raise NotOffered("the library has no call for what else is fused here")
-    o.call(call[0], results=written, **call[1])
+    o.call(function, results=written, **arguments)
