@@ -8,12 +8,12 @@ from __future__ import annotations
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernels.vector import integers
 from moec.codegen.kernels.vector.assemble import Job, Sink, Source, assemble
-from moec.codegen.kernels.vector.nonzero import BLOCK, emit_counts, emit_places, emit_starts
+from moec.codegen.kernels.vector.nonzero import BLOCK, COUNTS, emit_counts, emit_places, emit_starts
 from moec.codegen.kernels.vector.series import emit_range_count, emit_series
 from moec.codegen.kernels.vector.values import Val, Values
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, node_name, where
 from moec.codegen.lower.sizes import Sizes, numel, strides
-from moec.codegen.scalar import binary
+from moec.codegen.scalar import Arg, binary
 from moec.codegen.steps import Bind
 from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Graph, Node
@@ -110,6 +110,9 @@ def _pass(cx: Lowering, node: Node, which: str, ends: dict[str, str], n: Dim) ->
     elif which == "starts":
         emit_starts(k, gm["counts"], gm["starts"], gm["total"], elements)
         wanted = 1
+        if isinstance(elements, Arg) and isinstance(blocks, Arg):  # counts enough for several fetches
+            for many in (2, 5):
+                k.witness(1, None, **{elements.name: many * COUNTS * BLOCK - 7, blocks.name: many * COUNTS})
     else:
         wanted = emit_places(k, gm["x"], gm["counts"], gm["starts"], gm["places"], elements)
     sizes.witness((1,) if which == "starts" else (1, 2))

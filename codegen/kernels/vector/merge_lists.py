@@ -11,7 +11,7 @@ from __future__ import annotations
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernel_ir import Buffer, GmTensor
 from moec.codegen.kernels.vector.sort import Extractor, Outputs, Sort, merge
-from moec.codegen.scalar import Scalar, Var, align, binary, both, ceildiv, choose, eq, smax, smin
+from moec.codegen.scalar import Scalar, Var, binary, both, ceildiv, choose, eq, smax, smin
 
 TILE = 2048
 """Records of a tile, of either list at most; a list of MrgSort holds 4095 (CANN asc-devkit docs)."""
@@ -127,6 +127,5 @@ def _extract(k: KernelBuilder, s: Sort, work: GmTensor, out: Outputs, merger: Me
         row, first = k.let("row", task // tiles), k.let("first", task % tiles * TILE)
         count = k.let("count", smin(TILE, s.keep - first))
         at = merger.plane_at + row * merger.pitch + first * 2
-        unit = 8
-        k.load(records[ping], work[at], count * 2, pad=0.0, right=align(count * 2, unit) - count * 2)
+        k.load(records[ping], work[at], count * 2)
         extractor.store(records[ping], row * s.keep + first, count)

@@ -13,7 +13,7 @@ from moec.codegen.scalar import Scalar, align, binary, ceildiv, smax, smin
 
 BLOCK = 4096
 """Elements of a block."""
-COUNTS = 2048
+COUNTS = 64
 """Counts that are summed from one fetch."""
 
 
@@ -57,7 +57,7 @@ def emit_counts(k: KernelBuilder, x: GmTensor, counts: GmTensor, n: Scalar) -> S
     """counts [blocks] i32: how many elements of each block of x [n] are not zero. Returns how many cores are wanted."""
     marker = _Marker(k, x)
     ones, found = k.ub("ones", "f32", BLOCK), k.ub("found", "f32", 8)
-    work, out = k.ub("work", "f32", 4 * BLOCK // LANES), k.ub("out", "i32", 8)
+    work, out = k.ub("work", "f32", 2 * BLOCK // LANES), k.ub("out", "i32", 8)
     k.fill(ones[0], 1.0, BLOCK)
     with k.loop("b", k.core, ceildiv(n, BLOCK), k.cores) as b:
         count = k.let("count", smin(BLOCK, n - b * BLOCK))

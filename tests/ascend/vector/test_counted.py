@@ -44,10 +44,11 @@ def test_places_and_what_they_name(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_site_is_noticed(tmp_path: Path) -> None:
-    text = module("%x: f32[T]", [("nonzero(%x) {count = N}", "i64[1, N]")], "T in [0, 1000000]; N in [0, 1000000]")
+    text = module("%x: f32[T]", [("nonzero(%x) {count = N}", "i64[1, N]")], "T in [0, 10000000]; N in [0, 10000000]")
     layer = Layer(text, tmp_path, cores=2)
     rng = np.random.default_rng(1)
-    cases = [{"x": np.maximum(numbers(rng, (t,), "f32"), 0)} for t in (3, 4096, 7 * 4096 + 9)]
+    cases = [{"x": np.maximum(numbers(rng, (t,), "f32"), 0)} for t in (3, 4096, 5 * 64 * 4096)]
+    cases.insert(2, {"x": np.ones(10 * 7424, np.float32)})
     report = layer.mask(cases)
     print(report)
     assert not report.missed, f"{report}: {report.missed}"

@@ -54,10 +54,20 @@ def test_any_dimensions(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_site_is_noticed(tmp_path: Path) -> None:
-    lines = [WHOLE[0], WHOLE[1], FLOATS[1]]
-    layer = Layer(module(GIVEN, lines, "T in [1, 100000]"), tmp_path, cores=2)
+    lines = [
+        ("reduce_sum(%i) {axes = [1], keepdims = false}", "i64[T]"),
+        ("reduce_max(%b) {axes = [0], keepdims = false}", "bf16[T]"),
+        ("reduce_prod(%x) {axes = [1], keepdims = false}", "f32[130]"),
+    ]
+    layer = Layer(
+        module("%i: i64[T, 16], %b: bf16[9, T], %x: f32[130, T]", lines, "T in [1, 100000]"), tmp_path, cores=2
+    )
     rng = np.random.default_rng(1)
-    report = layer.mask([_inputs(rng, t) for t in (3, 64, 2 * 2 * 2048 + 2048)])
+    cases = []
+    for t in (3, 64, 4 * 2048 + 2047):
+        x = 1 + 0.01 * rng.standard_normal((130, t))
+        cases.append({"i": values(rng, (t, 16), "i64"), "b": numbers(rng, (9, t), "bf16"), "x": x.astype(np.float32)})
+    report = layer.mask(cases)
     print(report)
     assert not report.missed, f"{report}: {report.missed}"
 
