@@ -19,9 +19,9 @@ from moec.codegen.races import check_races
 NETS = {
     "relative": Net("f32", 4, 2, 24, 16, mask=("f32", "1, 4, S, T")),
     "all": Net("f16", 2, 2, 48, 24, True, 70, 8.0, ("f16", "B, 1, S, T"), "f16", (16, 1)),
-    "keys": Net("bf16", 2, 1, 40, 24, causal=True, mask=("bf16", "2, 1, T")),
 }
 SWEPT = {
+    "keys": Net("bf16", 2, 1, 40, 24, causal=True, mask=("bf16", "2, 1, T")),
     "own": Net("bf16", 2, 2, 64, 64, causal=True, window=33, mask=("bf16", "B, 2, S, T")),
     "plane": Net("f32", 2, 2, 33, 20, mask=("f32", "S, T"), sinks="f32", rope=(20, 2)),
     "vector": Net("f32", 2, 2, 16, 16, mask=("f32", "T")),
