@@ -221,3 +221,20 @@ def test_a_layer_over_eight_ranks_forward_and_backward(exchange: str, tmp_path: 
     for tokens, only in (([5, 5, 5, 5], None), ([1, 1, 1, 1], 2)):
         agrees(made, tmp_path / "out", layer_arrays(tokens, only, joint=True))
     agrees(made, tmp_path / "out", layer_arrays([5, 5, 5, 5], joint=True), MOEC_POISON="1")
+
+
+@pytest.mark.slow
+def test_every_wait_of_a_program_is_needed(tmp_path: Path) -> None:
+    """Each is left out in turn: the CPU model refuses what streams then do unordered, or memory not written yet."""
+    compiled(AXES, tmp_path / "out")
+    rng = np.random.default_rng(0)
+    arrays = {f"rank{r}.x": rng.standard_normal((3, 4, 6)).astype(np.float32) for r in range(2)}
+    arrays |= {f"rank{r}.h": rng.standard_normal((3, 4)).astype(BF16) for r in range(2)}
+    main = tmp_path / "out" / "ascendc" / "host" / "main.cpp"
+    text = main.read_text()
+    waits = list(re.finditer(r"    Check\(aclrtStreamWaitEvent\(.*\n", text))
+    assert len(waits) >= 3
+    for wait in waits:
+        main.write_text(text[: wait.start()] + text[wait.end() :])
+        with pytest.raises(CheckFailed, match=r"unordered|nothing has written|never written"):
+            Project(tmp_path / "out").run(arrays)

@@ -77,7 +77,7 @@ MOEC_CPU_FN void enqueue(Stream& s, Task t)
     s.tasks.push_back(std::move(t));
 }
 
-/// Checks bytes that a task of `s` touches against what other streams did to them, and remembers it.
+/// Checks bytes (by address) that a task of `s` touches against what other streams did to them, and remembers it.
 MOEC_CPU_FN void check_streams(Stream& s, const Task& t, Allocation& a, uint64_t begin, uint64_t end, bool write)
 {
     Access now{static_cast<uint32_t>(s.over + 1), intern_site(t.site, t.what), static_cast<uint16_t>(s.number), 0, write ? Kind::Write : Kind::Read};
@@ -115,7 +115,7 @@ MOEC_CPU_FN void check_task(Stream& s, const Task& t, uint32_t launches_before)
 {
     for (const Touched& r : t.touched) {
         Allocation* a = find_allocation(r.begin);
-        if (a && !a->freed && r.bytes > 0) check_streams(s, t, *a, r.begin - a->begin, r.begin - a->begin + r.bytes, r.write);
+        if (a && !a->freed && r.bytes > 0) check_streams(s, t, *a, r.begin, r.begin + r.bytes, r.write);
     }
     if (g_launch == launches_before) return;
     for (uint64_t p : t.pointers) {
