@@ -18,9 +18,10 @@ from moec.codegen.steps import Bind, Collective, HostOp, Record, Wait
 from moec.codegen.workspace import workspace_bytes
 from moec.diagnostics import NoKernel, Refusal, Where
 from moec.ir.graph import Graph, Module, Node
-from moec.ir.symbol import evaluate
+from moec.ir.symbol import DEFAULT_BOUND, evaluate, symbols_of
 from moec.ir.types import DType, TensorType, dtype
 from moec.ops.build import Builder
+from moec.ops.registry import opdef
 from moec.target import KernelTime, Schedule, Sizes, Span
 from moec.targets.ascend.aclnn.choose import Chooser
 from moec.targets.ascend.aclnn.offer import Offer
@@ -92,13 +93,18 @@ class AscendTarget:
     def _alone(
         self, op: str, operands: Sequence[TensorType | None], attrs: Mapping[str, Any], sizes: Sizes
     ) -> Program | None:
-        """The program of one op, made once; None where it has no kernel, or calls a function, which it has not here."""
-        if "fn" in attrs:
+        """The program of one op, made once; None where it has no kernel, is a step of the host, or calls a function,
+        which it has not here."""
+        if "fn" in attrs or opdef(op).cost == "host":
             return None
         key = op, tuple(operands), repr(sorted(attrs.items())), tuple(sorted(sizes.items()))
         if key not in self._programs:
+            module = _one_op(op, operands, attrs)
+            if missing := [repr(s) for s in module.symbols if s not in sizes]:
+                what = f"no size for {', '.join(missing)} in an operand of '{op}'"
+                raise Refusal(what, Where(node=op), "give it")
             try:
-                self._programs[key] = self.lower(_one_op(op, operands, attrs), sizes)
+                self._programs[key] = self.lower(module, sizes)
             except NoKernel:
                 self._programs[key] = None
         return self._programs[key]
@@ -254,6 +260,8 @@ def _one_op(
             results = tuple(Builder(graph).node(op, *values, **attrs).results)
     except ValueError as error:
         raise Refusal(str(error), Where(node=op), "`moec ops` lists ops, operands and attributes") from None
+    for symbol in (s for v in (*graph.inputs, *results) for d in v.type.dims for s in symbols_of(d)):
+        module.symbols.setdefault(symbol, DEFAULT_BOUND)
     made = [r for r in results if 0 not in r.type.dims]  # what a gradient has none of is empty, and has no tensor
     graph.set_outputs(made, [f"y{i}" for i in range(len(made))])
     return module

@@ -65,9 +65,15 @@ def test_one_row_is_bound_by_weights() -> None:
 
 
 def test_an_op_without_kernel_is_answered_by_its_class() -> None:
-    time = load_target("ascend910b1").estimate("nonzero", [TensorType(F32, (8,))], {"count": sym("n")}, {"n": 8})
+    time = load_target("ascend910b1").estimate("sparse24", [TensorType(F32, (8, 64))], {}, {})
     assert time.us > 0
     assert time.model == OP_MODEL_VERSION
+
+
+def test_a_size_that_only_data_tells_is_given() -> None:
+    time = load_target("ascend910b1").estimate("nonzero", [TensorType(F32, (8,))], {"count": sym("n")}, {"n": 8})
+    assert time.us > time.launch_us > 0
+    assert time.model == MODEL_VERSION
 
 
 def test_a_size_that_is_not_given_is_asked_for() -> None:
