@@ -127,7 +127,7 @@ def small(model: str, widths: Widths, folder: Path, dtype: str = "float32") -> S
 
 
 def feeds(module: Module, sizes: Mapping[str, int]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Inputs and weights."""
+    """Inputs and weights; products keep the size of what they multiply, as large ones would make errors grow."""
     rng = np.random.default_rng(sum(sizes.values()))
     inputs = {
         str(v.name): rng.standard_normal([evaluate(d, sizes) for d in v.type.dims]).astype(v.type.dtype.carrier)
@@ -136,6 +136,7 @@ def feeds(module: Module, sizes: Mapping[str, int]) -> tuple[dict[str, np.ndarra
     weights = {}
     for node in module.main:
         if node.op == "weight":
-            made = rng.standard_normal(node.attrs["shape"]) * (0.3 if len(node.attrs["shape"]) > 1 else 1)
+            shape = node.attrs["shape"]
+            made = rng.standard_normal(shape) * (shape[-1] ** -0.5 if len(shape) > 1 else 1)
             weights[node.attrs["name"]] = made.astype(node.attrs["dtype"].carrier)
     return inputs, weights
