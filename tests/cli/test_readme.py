@@ -101,7 +101,7 @@ def test_the_excerpt_shows_the_kernels_of_a_real_run() -> None:
     """The table is copied from a run of the command above it; its kernels, cores and sizes must still be those."""
     from moec.driver import compile
 
-    (command,) = [c for c in COMMANDS if c.startswith("moec compile examples/")]
+    command = next(c for c in COMMANDS if c.startswith("moec compile examples/"))
     done = compile(ROOT / shlex.split(command)[2])
     (excerpt,) = [text for kind, text in BLOCKS if not kind and "bound by" in text]
     rows = [line.split() for line in excerpt.splitlines()]
