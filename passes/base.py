@@ -24,12 +24,14 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
-from moec.diagnostics import CheckFailed, Diagnosis, Problem, Usage, suggest
+from moec.diagnostics import CheckFailed, Diagnosis, Problem, Refusal, Usage, Where, suggest
 from moec.ir.graph import Graph, Module, Node, Origin
 from moec.ops.verify import verify
 
@@ -192,15 +194,30 @@ def known_passes() -> dict[str, type[Pass]]:
     """All passes by name: moec's own, those of installed packages (entry points ``moec.passes``), and the user's."""
     global _loaded
     if not _loaded:
-        _loaded = True
         package = importlib.import_module("moec.passes")
         for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
             importlib.import_module(f"moec.passes.{info.name}")
         for entry in sorted(entry_points(group="moec.passes"), key=lambda e: (e.name, e.value)):
-            found = entry.load()
+            found = _entry(entry)
             if isinstance(found, type) and issubclass(found, Pass) and found.name not in PASSES:
                 register_pass(found)
+        _loaded = True
     return dict(sorted(PASSES.items()))
+
+
+def _entry(entry: EntryPoint) -> object:
+    """What an entry point names; Refusal says whose it is and where in that package the fault lies."""
+    try:
+        return entry.load()
+    except Diagnosis:
+        raise
+    except Exception as fault:
+        whose = f" of package {entry.dist.name}" if entry.dist is not None else ""
+        own = entry.module.partition(".")[0]
+        lines = [f for f in traceback.extract_tb(fault.__traceback__) if own in Path(f.filename).with_suffix("").parts]
+        where = Where(lines[-1].filename, lines[-1].lineno or 0) if lines else Where()
+        what = f"entry point '{entry.name} = {entry.value}'{whose} cannot be loaded: {type(fault).__name__}: {fault}"
+        raise Refusal(what, where, "correct it, or uninstall that package") from fault
 
 
 def parse_passes(text: str) -> list[Pass]:

@@ -47,5 +47,5 @@ def parse_case(text: str) -> Case:
         elif match := _ATTR.fullmatch(part):
             attrs[match[1]] = AttrReader(match[2], 0, {}).value()
         else:
-            raise ValueError(f"not a case: '{part}' in '{text}'")
+            raise ValueError(f"not a case: '{part}' in '{text}'; parts are 'x: [3, 5]' or 'k = 2', with ';' between")
     return Case(text, operands, attrs)

@@ -17,6 +17,8 @@ The function runs with variables that have no types to make the pattern; for a m
 types and attributes, so guards and the after term are ordinary Python over known numbers. The law tests run it with
 those of ``cases``.
 
+``cases`` are sizes to try the rule on, as text: ``"x: [3, 5]; i: i64[4] in 0..3; k = 2"`` (see ``moec.rewrite.case``).
+
 ``exactness``: ``exact`` (bit-identical, NaN for NaN), ``reassociated`` (equal up to rounding) or ``approximate`` with
 ``bound``, the largest relative error. ``escape``: whether a value inside the pattern may have readers outside;
 ``"keep"`` leaves its node standing, ``"refuse"`` does not apply the rule, for rules that would then compute something

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,27 @@ class CountNodes(Pass):
     assert "%v2 = exp(%x)" in print_module(module)
     assert parse_passes("rename{stem=v}")[0].spec == "rename{stem=v}"
     assert parse_passes("rename")[0].spec == "rename"
+
+
+def test_a_package_whose_rules_cannot_be_read_is_named(
+    registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "broken_rules-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-rules\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[moec.passes]\nmine = broken_rules\n")
+    (tmp_path / "broken_rules.py").write_text("""from moec.rewrite.rule import rule
+
+@rule("double-neg", exactness="exact", why="the sign bit flips twice", cases=["x: [3], y: [3]"])
+def double_neg(x):
+    yield -(-x)
+    yield x
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(base, "_loaded", False)
+    for _ in range(2):
+        with pytest.raises(Refusal, match=r"broken_rules\.py:3: entry point 'mine = .*broken-rules.*not a case.*';'"):
+            base.known_passes()
 
 
 def test_options_are_fields() -> None:
