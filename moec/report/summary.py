@@ -23,11 +23,12 @@
   none.
 - ``memory``: with ``--budget``: ``budget_bytes``, ``peak_bytes`` of the card and where, ``fixed_bytes`` by use,
   ``parts`` of the peak (weights, gradients, optimizer; activations of forward; passing: what backward makes and
-  reads; workspace of the step that runs), ``workspace``: the step that needs most of it, ``saved_bytes`` (activations that stay on the card) and ``saved_percent`` (how much fewer than unplanned),
-  ``host_bytes``, ``period_us`` of a forward and a backward, ``added_time_percent``, ``bound_gap_percent`` (how far
-  above the solver's bound that is), a row for each of ``tensors`` (``fate``: keep, recompute, swap or drop, and
-  ``why``), a ``sweep`` of other budgets, and where a rewrite could drop something ``drops``: the plan with it and
-  without, and which was ``chosen``. Shares of bytes and time count from what is where nothing is planned or dropped.
+  reads; workspace of the step that runs), ``workspace``: the step that needs most of it, ``saved_bytes`` (activations
+  that stay on the card) and ``saved_percent`` (how much fewer than unplanned), ``host_bytes``, ``period_us`` of a
+  forward and a backward, ``added_time_percent``, ``bound_gap_percent`` (how far above the solver's bound that is), a
+  row for each of ``tensors`` (``fate``: keep, recompute, swap or drop, and ``why``), a ``sweep`` of other budgets,
+  and where a rewrite could drop something ``drops``: the plan with it and without, and which was ``chosen``. Shares
+  of bytes and time count from what is where nothing is planned or dropped.
 - ``checks``: with ``--check``: ``after`` which stage, ``case``, ``against``, ``outputs`` (``output``, ``max_abs``,
   ``max_rel``, ``allowed``).
 """
