@@ -39,14 +39,12 @@ def bind(topology: Topology, npus: int, cores: int = CORES_PER_NPU, reserve: int
     if npus < 1 or cores < 2:
         raise Refusal(f"{npus} NPUs with {cores} cores each", todo="at least one NPU, and two cores: one dispatches")
     free = {node: _by_core(topology, found)[reserve:] for node, found in topology.nodes.items()}
+    known = {npu: topology.npus[npu] for npu in range(npus) if topology.npus.get(npu, -1) in free}
     homes: dict[int, int] = {}
     room = {node: len(found) for node, found in free.items()}
-    for npu in range(npus):
-        node = topology.npus.get(npu, -1)
-        if node not in free:
-            node = max(room, key=lambda n: (room[n], -n))
-        homes[npu] = node
-        room[node] -= cores
+    for npu in sorted(range(npus), key=lambda n: n not in known):
+        homes[npu] = known[npu] if npu in known else max(room, key=lambda n: (room[n], -n))
+        room[homes[npu]] -= cores
     short = {node: left for node, left in room.items() if left < 0}
     if short:
         raise Refusal([_short(topology, homes, node, cores, reserve) for node in sorted(short)])
@@ -66,7 +64,7 @@ def _by_core(topology: Topology, cores: tuple[int, ...]) -> list[int]:
 
 
 def _short(topology: Topology, homes: dict[int, int], node: int, cores: int, reserve: int) -> Problem:
-    wanting = [npu for npu, home in homes.items() if home == node]
+    wanting = sorted(npu for npu, home in homes.items() if home == node)
     have = len(topology.nodes[node])
     fits = (have - reserve) // len(wanting)
     kept = f", {reserve} of them reserved" if reserve else ""

@@ -18,7 +18,7 @@ from moec.diagnostics import Problem, Refusal, Where
 HUAWEI, ACCELERATORS = "0x19e5", "0x1200"
 """PCI vendor of Ascend cards, and the PCI class of processing accelerators (PCI code and ID assignment)."""
 
-_PART = re.compile(r"(\d+)(?:-(\d+))?\Z")
+_PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?\Z")
 MOST_CPUS = 1 << 16
 
 
@@ -95,6 +95,10 @@ def _read(path: Path) -> str:
         return ""
 
 
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) <= len(str(MOST_CPUS))
+
+
 def read_topology(path: Path) -> Topology:
     """The machine that a file describes. Refusal lists everything that is wrong with it."""
     where, todo = Where(str(path)), 'write {"nodes": {"0": "0-95"}, "npus": {"0": 0}}'
@@ -110,6 +114,8 @@ def read_topology(path: Path) -> Topology:
     owner: dict[int, int] = {}
     for name, listed in found["nodes"].items():
         try:
+            if not _is_number(name) or int(name) in nodes:
+                raise ValueError("a node has a number of its own")
             nodes[int(name)] = parse_cores(str(listed))
         except ValueError as error:
             problems.append(Problem(f"node {name}: {error}", where, todo))
@@ -118,14 +124,24 @@ def read_topology(path: Path) -> Topology:
             if owner.setdefault(core, int(name)) != int(name):
                 problems.append(Problem(f"core {core} is of nodes {owner[core]} and {name}", where))
     npus: dict[int, int] = {}
-    given = found.get("npus", {})
-    for name, node in given.items() if isinstance(given, dict) else ():
-        if not str(name).isdigit() or not isinstance(node, int) or (node != -1 and node not in nodes):
+    given, threads = found.get("npus", {}), found.get("siblings", [])
+    if not isinstance(given, dict):
+        problems.append(Problem("npus is no table of nodes by NPU", where, todo))
+        given = {}
+    for name, node in given.items():
+        if not _is_number(name):
+            problems.append(Problem(f"NPU '{name}' is no number", where, todo))
+        elif type(node) is not int or (node != -1 and node not in nodes):
             problems.append(Problem(f"NPU {name} hangs on node {node}, which is none of {list(nodes)}", where, todo))
         else:
             npus[int(name)] = node
+    if sorted(npus) != list(range(len(given))) and not problems:
+        problems.append(Problem(f"NPUs {', '.join(map(str, npus))}: they are numbered from 0 on", where, todo))
+    if not isinstance(threads, list):
+        problems.append(Problem("siblings is no list", where, 'write "siblings": ["0,96"], or leave it out'))
+        threads = []
     siblings = []
-    for listed in found.get("siblings", ()):
+    for listed in threads:
         try:
             siblings.append(parse_cores(str(listed)))
         except ValueError as error:

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from moec.diagnostics import Problem, Usage
-from moec.memory.pipeline import parse_pipeline
+from moec.memory.pipeline import MOST_IN_FLIGHT, parse_pipeline
 
 _UNITS = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12} | {
     f"{p}iB": 1024.0**i for i, p in enumerate("KMGT", start=1)
 }
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)(/s)?\Z")
+_QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMGT]i?B|B)(/s)?\Z")
 
 Recompute = Annotated[
     str | None,
@@ -121,15 +121,22 @@ class Memory:
         """The pass. Usage where a quantity is none."""
         problems: list[Problem] = []
         gib = _quantity("--budget", budget, False, problems) / 2**30
+        if not gib and not problems:
+            problems.append(Problem("--budget of nothing", todo="write 64GiB or 1.5TiB"))
         rate = _quantity("--pcie", self.pcie, True, problems) / 1e9
         host = _quantity("--host-memory", self.host_memory, False, problems) / 2**30
         in_flight, layers = self.in_flight, self.layers
+        if self.pipeline is None and self.stage:
+            problems.append(Problem("--stage without --pipeline", todo="add --pipeline STAGES,CHUNKS,LAYERS"))
         if self.pipeline is not None:
             if (in_flight, layers) != (1, 1):
                 problems.append(Problem("--pipeline together with --in-flight or --layers", todo="give one of them"))
             else:
                 pipeline = parse_pipeline(self.pipeline, self.stage)
                 in_flight, layers = pipeline.in_flight, pipeline.held
+        if in_flight > MOST_IN_FLIGHT:
+            what = f"{in_flight} forwards in flight; a plan is replayed for {MOST_IN_FLIGHT} at most"
+            problems.append(Problem(what, todo="give fewer, by --in-flight or --pipeline"))
         if problems:
             raise Usage(problems)
         return (

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from moec.diagnostics import Usage
+
+MOST_IN_FLIGHT = 4096
+"""Most forwards in flight: a plan is replayed for each. 64 stages of 4 chunks of 2 layers have 638."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Pipeline:
 def parse_pipeline(text: str, stage: int) -> Pipeline:
     """``16,2,2``: stages, chunks a stage, layers a chunk."""
     parts = text.split(",")
-    if len(parts) != 3 or not all(p.strip().isdigit() for p in parts):
+    if len(parts) != 3 or not all(re.fullmatch("[0-9]{1,9}", p.strip()) for p in parts):
         raise Usage(f"--pipeline: '{text}' is not STAGES,CHUNKS,LAYERS", todo="write --pipeline 16,2,2")
     stages, chunks, layers = map(int, parts)
     return Pipeline(stages, chunks, layers, stage)

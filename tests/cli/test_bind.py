@@ -60,6 +60,11 @@ def test_a_node_with_too_few_cores_is_refused_with_what_would_fit() -> None:
         bind(Topology({0: tuple(range(24))}, {0: 0, 1: 0}), 2, 24, 4)
 
 
+def test_npus_whose_node_is_not_known_take_what_the_others_leave() -> None:
+    plan = bind(Topology({0: tuple(range(48)), 1: tuple(range(48, 72))}, {0: -1, 1: 0, 2: 0}), 3)
+    assert [(b.npu, b.node, b.near) for b in plan] == [(0, 1, None), (1, 0, True), (2, 0, True)]
+
+
 def fake_sys(root: Path) -> Path:
     """A machine with two nodes and two cards as /sys shows it."""
     for node, cores in ((0, "0-3,8-11"), (1, "4-7,12-15")):
@@ -105,6 +110,15 @@ def test_a_machine_that_tells_nothing_is_refused(tmp_path: Path) -> None:
         ('{"nodes": {"0": "0-3", "1": "3-5"}}', "core 3 is of nodes 0 and 1"),
         ('{"nodes": {"0": "0-3"}, "npus": {"0": 7}}', "hangs on node 7"),
         ("[" * 100000, "cannot read the topology"),
+        ('{"nodes": {"0": "0-' + "9" * 5000 + '"}}', "is no core"),
+        ('{"nodes": {"0": "0-3", "00": "4-7"}}', "a number of its own"),
+        ('{"nodes": {"-1": "0-3"}}', "a number of its own"),
+        ('{"nodes": {"0": "0-3"}, "npus": [0]}', "npus is no table"),
+        ('{"nodes": {"0": "0-3"}, "npus": {"²": 0}}', "NPU '²' is no number"),
+        ('{"nodes": {"0": "0-3"}, "npus": {"0": false}}', "hangs on node False"),
+        ('{"nodes": {"0": "0-3"}, "npus": {"4": 0, "5": 0}}', "numbered from 0"),
+        ('{"nodes": {"0": "0-3"}, "siblings": 3}', "siblings is no list"),
+        ('{"nodes": {"0": "0-3"}, "siblings": null}', "siblings is no list"),
     ],
 )
 def test_a_file_that_describes_no_machine_is_refused(text: str, words: str, tmp_path: Path) -> None:

@@ -146,6 +146,12 @@ def test_the_command_plans_and_tells(tmp_path: Path) -> None:
         (["--train", "--budget", "64GiB", "--pipeline", "16,2"], "'16,2' is not STAGES,CHUNKS,LAYERS"),
         (["--train", "--budget", "64GiB", "--pipeline", "4,1,1", "--stage", "4"], "no pipeline: 4 stages"),
         (["--train", "--budget", "64GiB", "--pipeline", "4,1,1", "--layers", "4"], "--pipeline together with"),
+        (["--train", "--budget", "64GiB", "--stage", "2"], "--stage without --pipeline"),
+        (["--train", "--budget", "64GiB", "--in-flight", "1000000000"], "forwards in flight"),
+        (["--train", "--budget", "64GiB", "--pipeline", "1000000,2,2"], "forwards in flight"),
+        (["--train", "--budget", "0GiB"], "--budget of nothing"),
+        (["--train", "--budget", "9" * 400 + "TiB"], "is no size"),
+        (["--train", "--budget", "64GiB", "--pcie", "9" * 400 + "GB/s"], "is no rate"),
     ],
 )
 def test_wrong_usage_is_told(options: list[str], words: str, tmp_path: Path) -> None:
