@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from moec.diagnostics import CheckFailed
+from moec.diagnostics import CheckFailed, Diagnosis
 from moec.ir.attrs import print_attr
 from moec.ir.data import TensorData
 from moec.ir.graph import Graph, Node, Value
@@ -156,7 +156,7 @@ class _Matcher:
                 raise NoMatch(f"{name} is {type_}, expected {pattern_text(pattern)}")
         attrs = {k.lstrip("*"): v for k, v in attrs.items()}
         types = {n: state.values[n].type for n in self.rule.operands}
-        instance = self.rule.instantiate(types, attrs)
+        instance = self.instance(types, attrs)
         outputs = tuple(state.nodes[t.apply].results[t.index] for t in self.rule.before if t.apply is not None)
         nodes = tuple(dict.fromkeys(state.nodes[a] for a in applies(self.rule.before)))
         if self.rule.escape == "refuse":
@@ -165,6 +165,22 @@ class _Matcher:
             if self.type_of(new) != old.type:
                 raise NoMatch(f"the result would be {new.type}, not {old.type}")
         return Match(self.rule, self.root, state.values, attrs, nodes, outputs, instance)
+
+    def instance(self, types: dict[str, TensorType], attrs: dict[str, Any]) -> Instance:
+        """The rule under the match's types and attributes; CheckFailed where its own code fails on them."""
+        try:
+            made = self.rule.instantiate(types, attrs)
+        except (NoMatch, Diagnosis):
+            raise
+        except StopIteration:
+            fault = "it yields no after term"
+        except Exception as error:
+            fault = f"{type(error).__name__}: {error}"
+        else:
+            if len(made.after) == len(self.rule.before):
+                return made
+            fault = f"its after side has {len(made.after)} results, its before side {len(self.rule.before)}"
+        raise CheckFailed(f"rule {self.rule.name} fails at {self.root.origin}: {fault}")
 
     def type_of(self, term: Term) -> TensorType:
         """The type of a part of the after side; CheckFailed where the rule built something ill-typed."""

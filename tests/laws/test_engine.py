@@ -130,6 +130,32 @@ def test_a_rule_that_builds_another_type_does_not_apply(declared: None) -> None:
     assert isinstance(found, Missed) and found.reason == "the result would be f32[1], not f32[3]"
 
 
+def test_a_rule_whose_own_code_fails_is_named_with_the_node(declared: None) -> None:
+    @rule("no-after", exactness="exact", why="test", cases=["x: [3]"])
+    def no_after(x: Term):
+        yield T.exp(x)
+
+    @rule("no-number", exactness="exact", why="test", cases=["x: [3]"])
+    def no_number(x: Term):
+        yield T.exp(x)
+        yield T.scaled(x, 1 / (x.shape[0] - 3))
+
+    @rule("two-results", exactness="exact", why="test", cases=["x: [3]"])
+    def two_results(x: Term):
+        yield T.exp(x)
+        yield T.exp(x), x
+
+    module = parse_module("func main(%x: f32[3]) -> (y: f32[3]) {\n  %0 = exp(%x) : f32[3]\n  return %0\n}\n")
+    node = next(iter(module.main))
+    for made, why in (
+        (no_after, "it yields no after term"),
+        (no_number, "ZeroDivisionError"),
+        (two_results, "after side has 2 results, its before side 1"),
+    ):
+        with pytest.raises(CheckFailed, match=rf"rule {made.name} fails at .*: .*{why}"):
+            match_at(made, node)
+
+
 def test_u10_a_wrong_rule_is_caught_on_witnesses_before_it_is_committed(declared: None) -> None:
     @rule("wrong", exactness="exact", why="test", cases=["x: [3]"])
     def wrong(x: Term):
