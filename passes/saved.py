@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from moec.autodiff import backward_nodes
-from moec.diagnostics import Usage, suggest
+from moec.diagnostics import Problem, Usage, suggest
 from moec.ir.graph import Graph, Node, Value
 from moec.ops.registry import opdef
 
@@ -137,8 +137,7 @@ def select(joint: Joint, wanted: Sequence[str]) -> list[Node]:
     if unknown:
         known = f"kinds: {', '.join(KINDS)}, all; saves: {', '.join(sorted(names)) or 'none'}"
         raise Usage(
-            "; ".join(f"no save or kind of saves '{w}' {suggest(w, [*KINDS, *names])}".strip() for w in unknown),
-            todo=known,
+            [Problem(f"no save or kind of saves '{w}'", todo=suggest(w, [*KINDS, *names]) or known) for w in unknown]
         )
     return [n for n in joint.saves if _is_wanted(n, wanted)]
 

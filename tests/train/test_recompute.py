@@ -108,7 +108,7 @@ def test_nothing_is_done_where_as_many_bytes_would_be_kept_instead() -> None:
 
 
 def test_names_that_there_are_not_are_refused_all_at_once(module: Module) -> None:
-    with pytest.raises(Usage, match=r"(?s)'swigluu' did you mean 'swiglu'.*'zzz'.*kinds: act"):
+    with pytest.raises(Usage, match=r"(?s)'swigluu'.*did you mean 'swiglu'.*'zzz'.*kinds: act"):
         run(copy(module), "recompute{what=swigluu+zzz}")
 
 
