@@ -7,7 +7,7 @@ from moec.autodiff.activity import LAYOUT
 from moec.diagnostics import Usage
 from moec.ir.graph import Graph, Module, merged_origin
 from moec.ir.symbol import symbols_of
-from moec.ir.types import DTYPES, DType
+from moec.ir.types import DTYPES, F16, DType
 from moec.ops.registry import opdef
 from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.expand_moe import ExpandMoE
@@ -23,8 +23,9 @@ class AutoDiff(Pass):
     an input d_<output>. None: the only scalar, or every output where there is no scalar. ``wrt`` names the inputs and
     weights to differentiate for, joined by "+"; none: all floats that the loss varies with. ``weight_grads`` is the
     dtype of gradients of 16-bit weights, none for their own. ``loss_scale`` multiplies the loss, and gradients of
-    weights are divided by it at the end. Blocks are expanded first; functions in which data decides sizes or that only
-    lay tensors out are taken apart, the others are differentiated once each.
+    weights are divided by it at the end; without ``weight_grads=f32`` small ones of f16 weights vanish there again.
+    Blocks are expanded first; functions in which data decides sizes or that only lay tensors out are taken apart, the
+    others are differentiated once each.
     """
 
     name = "autodiff"
@@ -43,8 +44,17 @@ class AutoDiff(Pass):
         origin = merged_origin([], self.name)
         for name in gradients:
             result.apply(f"gradient {name}", origin, module.main)
+        vanishing = [n for n in module.nodes() if n.op == "weight" and n.attrs["dtype"] is F16]
+        vanishing = [n for n in vanishing if f"d_{n.attrs['name']}" in gradients]
+        if options.loss_scale > 1 and options.weight_dtype is None and vanishing:
+            result.miss("loss-scale", _VANISH, tuple(vanishing), module.main)
         result.changed = result.changed or module.main.count != before
         return result
+
+
+_VANISH = (
+    "gradients of f16 weights are divided by loss_scale in f16, where small ones vanish: weight_grads=f32 keeps them"
+)
 
 
 def _names(text: str) -> tuple[str, ...]:

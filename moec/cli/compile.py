@@ -48,7 +48,11 @@ def compile(
     loss_scale: Annotated[
         float | None,
         typer.Option(
-            "--loss-scale", metavar="S", help="With --train: what the loss is multiplied by.", show_default=False
+            "--loss-scale",
+            metavar="S",
+            help="With --train: what the loss is multiplied by; gradients of weights are divided by it at the end "
+            "(f16 weights want --weight-grads f32).",
+            show_default=False,
         ),
     ] = None,
     weight_grads: Annotated[

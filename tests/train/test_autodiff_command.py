@@ -15,6 +15,7 @@ from moec.diagnostics import CheckFailed
 from moec.eval import run
 from moec.frontend.dsl import parse_moe
 from moec.ir.graph import Module
+from moec.ir.text import parse_module
 from moec.passes.base import PASSES, Context, Pass, Result, parse_passes, register_pass, train_passes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -104,3 +105,17 @@ def test_sixteen_bit_gradients_of_a_block_are_within_rounding_of_those_in_f64() 
             off = np.linalg.norm(low[name].astype(float) - high[name]) / np.linalg.norm(high[name])
             assert off < 0.02, f"{name} is off by {off}"
             assert low[name].dtype == (carrier if name == "d_x" else np.float32)
+
+
+@pytest.mark.parametrize(("options", "said"), [("loss_scale=8.0", 1), ("loss_scale=8.0,weight_grads=f32", 0), ("", 0)])
+def test_a_loss_scale_that_f16_gradients_lose_again_is_said(options: str, said: int) -> None:
+    module = parse_module("""
+func main(%x: f16[3, 4]) -> (y: f16[3, 4]) {
+  %w = weight() {name = "w", dtype = !f16, shape = [4, 4]} : f16[4, 4]
+  %0 = matmul(%x, %w) {transpose_a = false, transpose_b = false, to = none} : f16[3, 4]
+  return %0
+}
+""")
+    (autodiff,) = parse_passes(f"autodiff{{{options}}}")
+    missed = [m for m in autodiff.run(module, Context()).near_misses if "weight_grads=f32" in m.reason]
+    assert len(missed) == said
