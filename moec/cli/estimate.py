@@ -177,7 +177,7 @@ def _shapes(text: str) -> list[tuple[int, ...]]:
     result = []
     for part in parts:
         dims = [d for d in re.split(r"[x,\s]+", part.strip()) if d]
-        if not all(d.isdigit() for d in dims):
+        if not all(d.isascii() and d.isdecimal() and len(d) < 20 for d in dims):
             raise Usage(Problem(f"--shape: '{part}' is no shape", todo="write 4096x7680"))
         result.append(tuple(map(int, dims)))
     return result

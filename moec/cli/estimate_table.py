@@ -39,6 +39,8 @@ def estimate_rows(table: Path, out: Path | None, chip_as: Sequence[str]) -> None
 
 def _into(out: Path, write: Callable[[TextIO], object]) -> None:
     """Write to a file beside ``out`` that takes its place once it is whole."""
+    if out.is_dir():
+        raise Refusal(f"cannot write {out}: it is a folder", todo="name a file")
     try:
         handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
     except OSError as error:

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from moec.cli.common import print_json
-from moec.diagnostics import Problem, Usage
+from moec.diagnostics import Problem, Refusal, Usage
 
 CUBE = ("f16", "bf16", "f32")
 
@@ -35,7 +35,11 @@ def estimate_tile(
     m, n, k = sizes
     result = replay(machine, how, (m, n, k), dtype, dtype, spans=TRACED if trace else 0)
     if trace:
-        write_trace(trace, result, machine)
+        try:
+            write_trace(trace, result, machine)
+        except OSError as error:
+            todo = "name a file in a folder that exists"
+            raise Refusal(f"cannot write {trace}: {error.strerror}", todo=todo) from None
     mean = sum(result.core_cycles) // len(result.core_cycles)
     answer: dict[str, Any] = {
         "op": op, "sizes": [m, n, k], "dtype": dtype, "tile": text, "target": target, "cores": result.blocks,

@@ -31,6 +31,18 @@ def test_rows_without_an_estimate_are_counted(tmp_path: Path) -> None:
     assert "0 of 1 rows estimated (declined: 1 by chip)" in done.stderr
 
 
+@pytest.mark.parametrize("size", ["-4", "4.5", "²", "9" * 20, "9" * 5000])
+def test_a_size_that_is_none_declines_its_row_alone(size: str, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text(HEADER + ROW.replace("64,64;", f"{size},64;") + ROW, encoding="utf-8")
+    done = moec("estimate", "--table", str(tmp_path / "in.csv"))
+    assert "1 of 2 rows estimated (declined: 1 by input_shapes)" in done.stderr
+
+
+def test_a_folder_is_no_place_for_a_table(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text(HEADER + ROW, encoding="utf-8")
+    refused(moec("estimate", "--table", str(tmp_path / "in.csv"), "-o", str(tmp_path)), 1, "it is a folder")
+
+
 def test_nothing_is_left_where_a_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text(HEADER + ROW + "910B3,Add\n", encoding="utf-8")
     out = tmp_path / "out.csv"
@@ -48,6 +60,9 @@ def test_nothing_is_left_where_a_table_is_refused(tmp_path: Path) -> None:
         (("add", "--shape", "4x4,4x4", "-o", "x.csv"), 2, "belong to --table"),
         (("add", "--table", "x.csv"), 2, "--table takes its ops from the file"),
         (("--table", "no/such.csv"), 1, "No such file"),
+        (("matmul", "--shape", "²x4,4x4"), 2, "is no shape"),
+        (("matmul", "--shape", "9" * 5000 + "x4,4x4"), 2, "is no shape"),
+        (("matmul", "--shape", "16,16,16", "--tile", "base=16x16x16", "--trace", "no/such.csv"), 1, "cannot write no/"),
         (("--table", "no/such.csv", "--chip-as", "card"), 2, "no CLASS=MACHINE"),
         (("--table", "no/such.csv", "--chip-as", "card=ascend910b5"), 1, "did you mean 'ascend910b"),
     ],

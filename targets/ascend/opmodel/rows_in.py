@@ -95,9 +95,9 @@ def _shape(text: str, column: str) -> tuple[int, ...]:
     dims = [d.strip() for d in text.strip().strip("[](),").replace("x", ",").split(",")]
     if dims == [""] or dims == ["N/A"]:
         return ()
-    if not all(d.isdigit() for d in dims):
+    if not all(d.isascii() and d.isdecimal() for d in dims):
         raise Declined(f"{column}: '{text.strip()}' is no shape of known sizes")
-    sizes = tuple(int(d) for d in dims)
+    sizes = tuple(int(d) if len(d) < 40 else 1 << 64 for d in dims)
     if prod(sizes) >= 1 << 50:
         raise Declined(f"{column}: '{text.strip()}' has more elements than any memory")
     return sizes
