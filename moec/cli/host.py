@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from moec.cli.common import Input, Json, Sizes, print_json, print_table, stage
+from moec.diagnostics import Usage
 
 
 def host(
@@ -38,6 +39,11 @@ def host(
     from moec import driver
     from moec.sizes import parse_sizes
 
+    if not 0 <= capacity < float("inf"):
+        todo = "give a number that is not below 0, e.g. 2"
+        raise Usage(f"--capacity-factor: {capacity} is no number of averages", todo=todo)
+    if ranks_per_node < 1:
+        raise Usage(f"--ranks-per-node: {ranks_per_node} ranks are no node", todo="give at least 1")
     if paired:
         with stage(f"pairing {file.name}"):
             forms = driver.paired_times(file, parse_sizes(settings or ()), target, ranks_per_node)

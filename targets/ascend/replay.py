@@ -21,7 +21,7 @@ from typing import Any
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile
-from moec.diagnostics import Problem, Usage, suggest
+from moec.diagnostics import Problem, Refusal, Usage, suggest
 from moec.targets.ascend.machine import BUFFERS, Machine
 from moec.targets.ascend.model.result import KernelResult
 from moec.targets.ascend.model.simulate import simulate
@@ -131,6 +131,8 @@ def replay(
     """
     if how.cores:
         count = machine.figures["cores.aic"]
+        if how.cores > machine.cores("aic"):
+            raise Refusal(f"--tile: cores={how.cores}, {machine.name} has {machine.cores('aic')}", todo="give fewer")
         machine = replace(machine, figures={**machine.figures, "cores.aic": replace(count, value=how.cores)})
     whole = {space.lower(): int(machine[f"buffers.{space}.bytes"]) for space in BUFFERS}
     caps = Capacities(machine.cores("aic"), machine.cores("aiv"), **whole)

@@ -105,3 +105,8 @@ def test_the_command_says_what_is_missing() -> None:
         ["estimate", "matmul", "--shape", "8x8,8x8", "--trace", "x.csv"],
     ):
         assert CliRunner().invoke(app, arguments).exit_code != 0
+
+
+def test_more_cores_than_the_machine_has_are_refused() -> None:
+    with pytest.raises(Refusal, match="cores=25, ascend910b1 has 24"):
+        replay(B1, tiling("base=64x64x64,cores=25"), (64, 64, 64), "f16", "f16")

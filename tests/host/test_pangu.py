@@ -86,6 +86,8 @@ def test_the_command_prints_reads_prices_and_sources() -> None:
         c["call"] for c in found["calls"]
     }
     refused(moec("host", EXAMPLES / "megatron_dispatcher.moe", "--set", "Q=1"), 1, "no dim 'Q'")
+    for option, value in (("--capacity-factor", "nan"), ("--capacity-factor", "-1"), ("--ranks-per-node", "0")):
+        refused(moec("host", EXAMPLES / "megatron_dispatcher.moe", option, value), 2, option)
 
 
 def test_a_compilation_says_it_in_its_summary_and_trace(tmp_path: Path) -> None:
