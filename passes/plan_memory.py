@@ -88,7 +88,8 @@ class PlanMemory(Pass):
             exchanges=_EXCHANGED if self.exchanges else (),
         )  # fmt: skip
         if not built.problem.needed:
-            raise Refusal("plan-memory: the graph saves nothing", todo="compile with --train")
+            todo = "with --train there is nothing to plan: leave out --budget; without it, add --train"
+            raise Refusal("plan-memory: the graph saves nothing", todo=todo)
         return built
 
     def solved(self, problem: Problem) -> Solved:

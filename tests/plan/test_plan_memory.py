@@ -157,3 +157,9 @@ def test_the_command_plans_and_tells(tmp_path: Path) -> None:
 def test_wrong_usage_is_told(options: list[str], words: str, tmp_path: Path) -> None:
     shown = moec("compile", LAYER, "-o", tmp_path / "out", *options)
     assert shown.returncode == 2 and words in shown.stderr
+
+
+def test_a_layer_that_keeps_nothing_for_backward_is_told_to_leave_out_the_budget(tmp_path: Path) -> None:
+    (tmp_path / "sum.moe").write_text("input x: bf16[4, 32], z: bf16[4, 32]\noutput y = x + z\n")
+    shown = moec("compile", tmp_path / "sum.moe", "-o", tmp_path / "out", "--train", "--budget", "1GiB")
+    assert shown.returncode == 1 and "leave out --budget" in shown.stderr and not (tmp_path / "out").exists()
