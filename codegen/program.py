@@ -197,6 +197,24 @@ class Program:
                 out[o.tensor] = (out[o.tensor][0], len(self.steps))
         return out
 
+    def deaths(self) -> dict[int, list[tuple[str, str]]]:
+        """By step (index) the temporaries whose last use that is, each with the stream that alone ever touches it;
+        those that several streams touch die on none of them.
+        """
+        kernels = {k.name: k for k in self.kernels}
+        last: dict[str, int] = {}
+        who: dict[str, set[str]] = {}
+        for i, step in enumerate(self.steps):
+            for stream, name, _ in accesses(step, kernels):
+                last[name] = i
+                who.setdefault(name, set()).add(stream)
+        kept = {o.tensor for o in self.outputs}
+        out: dict[int, list[tuple[str, str]]] = {}
+        for name in (t.name for t in self.of_kind("temp")):
+            if name in last and name not in kept and len(who[name]) == 1:
+                out.setdefault(last[name], []).append((name, next(iter(who[name]))))
+        return out
+
     def peak_bytes(self, sizes: Mapping[str, int]) -> int:
         """Most bytes of temporaries alive at one step, if each is freed after its last use."""
         life = self.lifetimes()

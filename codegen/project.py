@@ -148,10 +148,10 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
     """What the host, CMake and README templates are filled with."""
     cpp = {s: f"size_{identifier(s)}" for s in sorted(program.symbols)}
     host = _Host(cpp)
-    dying: dict[int, list[str]] = {}
-    if len(program.streams()) == 1:  # where there are more, a fill would need events of its own
-        for name, (_, last) in program.lifetimes().items():
-            dying.setdefault(last, []).append(f"dev_{name}")
+    dying = {
+        i: [{"name": f"dev_{name}", "stream": stream_name(stream)} for name, stream in gone]
+        for i, gone in program.deaths().items()
+    }
     moments = blocks(program)
     behind = {b.step: n for n, b in enumerate(moments)}
     steps = [

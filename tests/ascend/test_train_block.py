@@ -72,6 +72,23 @@ def test_forward_and_backward_run_as_the_reference_says(plan: str, tmp_path: Pat
         agrees(module, project, tokens, order)
 
 
+def test_what_one_stream_alone_touches_is_overwritten_behind_it(tmp_path: Path) -> None:
+    """With copies to the host on streams of their own; what they read or bring back is touched by two streams."""
+    _, program = lowered("parked")
+    assert len(program.streams()) == 3
+    kept = {o.tensor for o in program.outputs}
+    touched: dict[str, list[tuple[int, str]]] = {}
+    for i, step in enumerate(program.steps):
+        for stream, name, _ in program.accesses(step):
+            touched.setdefault(name, []).append((i, stream))
+    alone = {t.name for t in program.of_kind("temp") if len({s for _, s in touched[t.name]}) == 1} - kept
+    gone = [(i, name, stream) for i, dead in program.deaths().items() for name, stream in dead]
+    assert {name for _, name, _ in gone} == alone and alone
+    assert all(touched[name][-1] == (i, stream) for i, name, stream in gone)
+    main = (built(program, tmp_path).folder / "host" / "main.cpp").read_text()
+    assert main.count("0xFF, dev_") == len(alone) < len(program.of_kind("temp")) - len(kept)
+
+
 def test_what_runs_is_what_the_kernels_say(tmp_path: Path) -> None:
     """Instructions, flags and barriers of every launch, as the kernel IR issues and as the CPU model counts them."""
     module, program = lowered("all saved")
