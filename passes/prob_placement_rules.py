@@ -113,10 +113,10 @@ def _backward_weights(mixed: bool) -> Rule:
         outputs = _down(h, down, counts)
         drows, dweights = T.unpermute_grad(dy, T.save(outputs, name=out_name), at, weights)
         yield T.grouped_matmul_dw(drows, rows, groups, to=to), drows, dweights
-        other = "prob-placement-weights" + ("" if mixed else "-mixed")
+        sibling = "prob-placement-weights" + ("" if mixed else "-mixed")
         require(
             (weights.dtype is not h.dtype) == mixed,
-            f"the weights are {weights.dtype}, the rows {h.dtype}: that is for {other}",
+            f"the weights are {weights.dtype}, the rows {h.dtype}: that is for {sibling}",
             weights,
         )
         moved = T.unpermute_grad(dy, None, at, weights)[0]
