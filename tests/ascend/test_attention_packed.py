@@ -70,6 +70,7 @@ def test_forward(tmp_path: Path) -> None:
     compare(NETS, tmp_path, "forward")
 
 
+@pytest.mark.slow
 def test_gradient(tmp_path: Path) -> None:
     compare({"causal": NETS["causal"]}, tmp_path, "backward")
 

@@ -58,6 +58,7 @@ def _copied(folder: Path) -> dict[str, Any]:
     return dict(record)
 
 
+@pytest.mark.slow
 def test_outputs_that_are_off_differ(tmp_path: Path) -> None:
     record = _copied(tmp_path)
     assert TOOL.judge(tmp_path, record).verdict == "agree"

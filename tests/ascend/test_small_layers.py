@@ -16,7 +16,11 @@ SIZES = ((1, 1), (1, 5), (2, 126), (1, 127))
 ORDERS = ("forward", "reverse", "random:1", "random:2")
 
 
-@pytest.mark.parametrize("model", TINY)
+MOST = ("deepseek_v3", "gpt_oss_120b")
+"""Between them they have every kind of kernel that the others have."""
+
+
+@pytest.mark.parametrize("model", [m if m in MOST else pytest.param(m, marks=pytest.mark.slow) for m in TINY])
 def test_a_tiny_layer(model: str, tmp_path: Path) -> None:
     layer = small(model, TINY[model], tmp_path)
     layer.agrees(1, 1, counted=False)

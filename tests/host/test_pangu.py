@@ -68,6 +68,7 @@ def test_a_balanced_load_is_what_counts_say() -> None:
         assert balanced_sizes(read_moe(EXAMPLES / name).module, sizes) == sizes | expected
 
 
+@pytest.mark.slow
 def test_the_command_prints_reads_prices_and_sources() -> None:
     done = moec("host", EXAMPLES / "megatron_dispatcher.moe", "--set", "T=64")
     assert done.returncode == 0, done.stderr

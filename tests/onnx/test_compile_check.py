@@ -20,7 +20,7 @@ from moec.witness import Witness
 
 DATA = Path(__file__).parent.parent / "data"
 LAYERS = sorted((DATA / "layers").glob("*.onnx"))
-PARTS = 8
+PARTS = 24
 
 
 def checked(path: Path, out: Path) -> dict[str, Any]:

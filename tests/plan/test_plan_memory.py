@@ -121,6 +121,7 @@ def test_a_graph_without_saves_has_nothing_to_plan() -> None:
         plan(module, "budget=1.0")
 
 
+@pytest.mark.slow
 def test_the_command_plans_and_tells(tmp_path: Path) -> None:
     out = tmp_path / "out"
     sizes = ",".join(f"{k}={v}" for k, v in SIZES.items())

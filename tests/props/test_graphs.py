@@ -94,7 +94,7 @@ NOT_DRAWN |= {
 }
 NOT_DRAWN |= {"read_start", "device_size", "sparse24", "dense24"}
 NOT_DRAWN |= {"save", "seed", "after", "swap_out", "balance_loss", "attention_stats", "attention_grad"}
-NOT_DRAWN |= {"attention_mask_grad"}
+NOT_DRAWN |= {"attention_mask_grad", "apply_adamw"}
 NOT_DRAWN |= {"gating_grad", "grouped_matmul_dw", "segment_sum", "swiglu_grad", "unpermute_grad"}
 """Ops whose meaning lies in functions or domains of their own, which the ONNX front end makes and tests; those of ranks
 and of the host, and the forms of what they exchange, which tests/comm and tests/host hold against their formulas; and
