@@ -17,7 +17,7 @@ ORDERS = ("forward", "reverse", "random:1", "random:2")
 
 
 MOST = ("deepseek_v3", "gpt_oss_120b")
-"""Between them they have every kind of kernel that the others have."""
+"""Latent attention and grouped routing; sinks, a window and biases."""
 
 
 @pytest.mark.parametrize("model", [m if m in MOST else pytest.param(m, marks=pytest.mark.slow) for m in TINY])
