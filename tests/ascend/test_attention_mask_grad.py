@@ -49,6 +49,7 @@ def compare(nets: dict[str, Net], folder: Path) -> None:
     errors.check()
 
 
+@pytest.mark.slow
 def test_gradient_by_the_mask(tmp_path: Path) -> None:
     compare(NETS, tmp_path)
 

@@ -66,6 +66,7 @@ def results(net: Net, a: dict[str, np.ndarray], kind: str) -> list[tuple[np.ndar
     return [(v, plain[n], n, "f32" if n in f32 else net.dtype) for n, v in kept.items()]
 
 
+@pytest.mark.slow
 def test_forward(tmp_path: Path) -> None:
     compare(NETS, tmp_path, "forward")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import pytest
 from ascend_run import Case, built, built_kernel, mask_sites, programs_of
 
 from moec.codegen.capacities import Capacities
@@ -62,6 +63,7 @@ def test_matmul(tmp_path: Path) -> None:
     run_products(tmp_path, variants, (0, 1, 2, 5, 127, 200))
 
 
+@pytest.mark.slow
 def test_matmul_small_widths(tmp_path: Path) -> None:
     widths = ((1, 1), (5, 7), (7, 126), (17, 33))
     variants = {
@@ -73,6 +75,7 @@ def test_matmul_small_widths(tmp_path: Path) -> None:
     run_products(tmp_path, variants, (1, 3, 18))
 
 
+@pytest.mark.slow
 def test_matmul_batched_with_every_size_at_run_time(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     tile = CubeTile(32, 32, 64, 32, 2)

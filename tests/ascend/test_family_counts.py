@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 from counted import disagreements, integers, run_counted
 from vector_run import Layer
 
@@ -172,6 +173,7 @@ def test_every_family_has_a_case() -> None:
     assert {family(call) for call, _, _ in CASES} | WITHOUT == set(FAMILIES)
 
 
+@pytest.mark.slow
 def test_four_counts_agree(tmp_path: Path) -> None:
     load_rules()
     layer, given, sizes = Layer(text(), tmp_path, cores=1), arrays(), {"T": 3, "R": 3}

@@ -69,6 +69,7 @@ def test_products_of_gathered_rows(tmp_path: Path, dtype: str, out: str) -> None
             assert not np.any(got[f"dw{i}"][arrays[f"c{i}"] == 0])
 
 
+@pytest.mark.slow
 def test_a_bias_beside_gathered_rows(tmp_path: Path) -> None:
     text = """
 symbol S in [0, 100000]
@@ -85,6 +86,7 @@ func main(%x: bf16[T, 40], %w: bf16[4, 126, 40], %c: i32[4], %b: bf16[4, 126], %
     assert np.all(np.abs(got - exact) <= np.abs(exact) * EPS["bf16"] * 0.51 + 40 * 2.0**-22)
 
 
+@pytest.mark.slow
 def test_rows_sorted_by_number_only(tmp_path: Path) -> None:
     """As gather-rows leaves a layer: numbers of tokens are sorted, and the product takes the tokens by them."""
     given = "%x: f32[T, 40], %e: i32[T, 2], %c: i32[4], %w: f32[4, 24, 40]"

@@ -161,6 +161,7 @@ output gathered, scattered, turned, s = all_reduce(h, group = g, reduction = "su
 """
 
 
+@pytest.mark.slow
 def test_parts_along_other_dimensions_and_half_floats(tmp_path: Path) -> None:
     made = compiled(AXES, tmp_path / "out")
     rng = np.random.default_rng(0)

@@ -76,6 +76,7 @@ def test_what_is_looked_up_is_what_is_simulated(m: int, tile: CubeTile) -> None:
     assert simulate(kernel(tile), B1, {"M": m}) == simulate(kernel(tile), B1, {"M": m}, remember=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", machines())
 def test_more_depth_takes_longer(chip: str) -> None:
     times = [timed(1024, 1024, k, BASE).us for k in (256, 512, 1024, 4096)]

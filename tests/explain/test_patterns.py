@@ -65,7 +65,7 @@ def unsaid(verdicts: list[Verdict], name: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", [n if "layers/" not in n else pytest.param(n, marks=pytest.mark.slow) for n in SAMPLE])
 def test_patterns_of_the_sample_fire(name: str) -> None:
     verdicts = told(name)
     counts = Counter(v.site.pattern for v in verdicts)

@@ -91,6 +91,7 @@ def test_the_command_prints_reads_prices_and_sources() -> None:
         refused(moec("host", EXAMPLES / "megatron_dispatcher.moe", option, value), 2, option)
 
 
+@pytest.mark.slow
 def test_a_compilation_says_it_in_its_summary_and_trace(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = moec("compile", EXAMPLES / "megatron_dispatcher.moe", "-o", out, "--set", "T=64", "--check")
