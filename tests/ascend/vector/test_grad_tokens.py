@@ -53,8 +53,15 @@ def test_a_clamp_passes_the_gradient_at_its_limits_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("hidden", "top_k", "dtype", "weights", "rows"),
-    [(7, 1, "f32", "f32", True), (126, 8, "bf16", "bf16", True), (127, 3, "f16", None, False)]
-    + [(64, 2, "bf16", "f32", False), (20001, 2, "bf16", "f32", True)],
+    [
+        pytest.param(7, 1, "f32", "f32", True, marks=pytest.mark.slow),
+        (126, 8, "bf16", "bf16", True),
+        (127, 3, "f16", None, False),
+    ]
+    + [
+        pytest.param(64, 2, "bf16", "f32", False, marks=pytest.mark.slow),
+        pytest.param(20001, 2, "bf16", "f32", True, marks=pytest.mark.slow),
+    ],
 )
 def test_unpermute(tmp_path: Path, hidden: int, top_k: int, dtype: str, weights: str | None, rows: bool) -> None:
     layer = Layer(unpermute_text(hidden, top_k, dtype, weights, rows), tmp_path)

@@ -126,7 +126,16 @@ func main(%a: i32[T], %b: i32[T], %x: f32[T]) -> (s: i32[T], less: bool[T], f: f
 SHAPES = [(0, 7), (1, 1), (3, 5), (5, 7), (130, 126), (9, 127), (4, 128), (70, 64), (2, 3000)]
 
 
-@pytest.mark.parametrize("width", ["C", 5, 126, 3000, 20001])
+@pytest.mark.parametrize(
+    "width",
+    [
+        "C",
+        pytest.param(5, marks=pytest.mark.slow),
+        126,
+        pytest.param(3000, marks=pytest.mark.slow),
+        pytest.param(20001, marks=pytest.mark.slow),
+    ],
+)
 def test_rows_of_any_width(tmp_path: Path, width: int | str) -> None:
     """Means, variances, maxima, a weight row and a column: with the width known, and with every size at run time."""
     kinds = "%x: f32[T, C], %w: f32[C], %b: f32[T, 1]"
@@ -158,7 +167,7 @@ ROW_OPS = {
 
 @pytest.mark.parametrize(
     ("dtype", "width", "ops"),
-    [("bf16", 126, list(ROW_OPS)), ("f32", 33, ["softmax", "layer_norm"])],
+    [("bf16", 126, list(ROW_OPS)), pytest.param("f32", 33, ["softmax", "layer_norm"], marks=pytest.mark.slow)],
     ids=["bf16", "f32"],
 )
 def test_softmax_and_norms_of_their_own(tmp_path: Path, dtype: str, width: int, ops: list[str]) -> None:

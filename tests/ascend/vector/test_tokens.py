@@ -12,7 +12,12 @@ from vector_run import CARRIER, EPS, ORDERS, Layer, numbers, ulps
 
 @pytest.mark.parametrize(
     ("hidden", "top_k", "experts", "dtype"),
-    [(7, 1, 1, "f32"), (126, 2, 5, "bf16"), (32, 16, 70, "f16"), (30000, 2, 9, "f32")],
+    [
+        pytest.param(7, 1, 1, "f32", marks=pytest.mark.slow),
+        (126, 2, 5, "bf16"),
+        pytest.param(32, 16, 70, "f16", marks=pytest.mark.slow),
+        (30000, 2, 9, "f32"),
+    ],
 )
 def test_permute_and_back(tmp_path: Path, hidden: int, top_k: int, experts: int, dtype: str) -> None:
     layer = Layer(permute_text(hidden, top_k, experts, dtype), tmp_path)
