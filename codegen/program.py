@@ -11,7 +11,7 @@ from math import prod
 
 from moec.codegen.interpret import value
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
-from moec.codegen.library import Choice, LibraryCall
+from moec.codegen.operator_call import Choice, OperatorCall
 from moec.codegen.steps import COMPUTE, HOST, Access, Bind, Collective, HostOp, Record, Wait
 from moec.codegen.steps import accesses as own_accesses
 from moec.codegen.streams import ends
@@ -90,7 +90,7 @@ class Copy:
     stream: str = COMPUTE
 
 
-Step = Launch | Memset | Copy | LibraryCall | Collective | HostOp | Bind | Record | Wait
+Step = Launch | Memset | Copy | OperatorCall | Collective | HostOp | Bind | Record | Wait
 
 
 def stream_of(step: Step) -> str:
@@ -104,7 +104,7 @@ def accesses(step: Step, kernels: Mapping[str, Kernel]) -> list[Access]:
         ways = {p.name: p.direction for p in kernels[step.kernel].params}
         found = [(step.stream, t, False) for p, t in step.operands if ways[p] != "out"]
         found += [(step.stream, t, True) for p, t in step.operands if ways[p] != "in"]
-    elif isinstance(step, LibraryCall):
+    elif isinstance(step, OperatorCall):
         found = [(COMPUTE, v.tensor, False) for p, v in step.views() if p not in step.results]
         found += [(COMPUTE, v.tensor, True) for p, v in step.views() if p in step.results]
     elif isinstance(step, Memset):
@@ -118,7 +118,7 @@ def accesses(step: Step, kernels: Mapping[str, Kernel]) -> list[Access]:
 
 def tensors_of(step: Step) -> tuple[str, ...]:
     """The tensors that a step reads or writes."""
-    if isinstance(step, LibraryCall):
+    if isinstance(step, OperatorCall):
         return step.tensors
     if isinstance(step, Launch):
         return tuple(t for _, t in step.operands)

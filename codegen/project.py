@@ -17,9 +17,9 @@ from moec.codegen.dims import scalar_of
 from moec.codegen.emit import Source, emit_kernel
 from moec.codegen.host_cpp import bind_lines, collective_lines, event_lines, host_lines, stream_name, variable
 from moec.codegen.kernel_ir import Kernel
-from moec.codegen.library import LibraryCall
-from moec.codegen.library_cpp import call_lines
 from moec.codegen.lower.base import identifier
+from moec.codegen.operator_call import OperatorCall
+from moec.codegen.operator_cpp import call_lines
 from moec.codegen.program import Copy, Launch, Memset, Program, Step, Tensor
 from moec.codegen.steps import Bind, Collective, HostOp, Record, Wait
 from moec.ir.group import Group
@@ -165,7 +165,7 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
         "kernels": [{"name": k.name} for k in program.kernels],
         "launches": len(program.launches()),
         "calls": _calls(program),
-        "call_headers": sorted({s.header for s in program.steps if isinstance(s, LibraryCall)}),
+        "call_headers": sorted({s.header for s in program.steps if isinstance(s, OperatorCall)}),
         "symbols": [
             {"name": s, "cpp": c, "lo": program.symbols[s][0], "hi": program.symbols[s][1]}
             for s, c in cpp.items()
@@ -197,7 +197,7 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
 
 def _calls(program: Program) -> list[dict[str, str]]:
     """The library calls in order, for people."""
-    found = [s for s in program.steps if isinstance(s, LibraryCall)]
+    found = [s for s in program.steps if isinstance(s, OperatorCall)]
     return [{"function": s.function, "since": s.since, "nodes": "; ".join(s.nodes).replace("|", "/")} for s in found]
 
 
@@ -257,7 +257,7 @@ def _step(program: Program, step: Step, host: _Host, cpp: Mapping[str, str]) -> 
         return about | {"kind": "lines", "lines": host_lines(step, program, host.dim)}
     if isinstance(step, Bind):
         return about | {"kind": "bind", "lines": bind_lines(step, program, cpp[step.symbol], host.dim)}
-    if isinstance(step, LibraryCall):
+    if isinstance(step, OperatorCall):
         return about | {"kind": "lines", "lines": call_lines(step, host.dim)}
     on = stream_name(step.stream)
     if isinstance(step, Memset):

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from moec.codegen.library import LibraryCall
-from moec.codegen.library_text import parse_call, print_call
+from moec.codegen.operator_call import OperatorCall
+from moec.codegen.operator_text import parse_call, print_call
 from moec.codegen.program import Copy, Launch, Memset, Step
 from moec.codegen.steps import COMM, COMPUTE, Bind, Collective, HostOp, Record, Wait
 from moec.ir.symbol import parse_dim
@@ -18,7 +18,7 @@ def print_step(s: Step) -> str:
     """The line of a step."""
     if isinstance(s, Record | Wait):
         return f"{'record' if isinstance(s, Record) else 'wait'} {s.event} on {s.stream}"
-    if isinstance(s, LibraryCall):
+    if isinstance(s, OperatorCall):
         return f"library {print_call(s)}"
     if isinstance(s, Memset):
         return f"memset {s.tensor}{_on(s.stream)}"

@@ -110,7 +110,7 @@ class Lowering:
     """Collects the program while the rules run."""
 
     def __init__(self, module: Module, capacities: Capacities, tune: Mapping[str, int], library: Library | None = None):
-        self.module, self.capacities, self.tune, self.library = module, capacities, dict(tune), library
+        self.module, self.capacities, self.tune, self.operators = module, capacities, dict(tune), library
         self._storage: dict[Value, str] = {}
         self._tensors: dict[str, Tensor] = {}
         self._kernels: dict[Kernel, str] = {}
@@ -277,7 +277,7 @@ class Lowering:
         except NoKernel as refusal:
             missing += refusal.problems
         for node in graph:
-            if self.library is not None and not missing and not problems and self.library(self, node):
+            if self.operators is not None and not missing and not problems and self.operators(self, node):
                 continue
             rule = RULES.get(node.op)
             if rule is None:

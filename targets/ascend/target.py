@@ -10,8 +10,8 @@ from typing import Any
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
-from moec.codegen.library import LibraryCall
 from moec.codegen.lower import lower_module
+from moec.codegen.operator_call import OperatorCall
 from moec.codegen.program import Copy, Launch, Memset, Program, launch_args
 from moec.codegen.project import write_project
 from moec.codegen.steps import Bind, Collective, HostOp, Record, Wait
@@ -164,7 +164,7 @@ class AscendTarget:
             if isinstance(step, Collective):
                 times.append(self._exchange(program, step, sizes))
                 continue
-            if isinstance(step, LibraryCall):
+            if isinstance(step, OperatorCall):
                 times.append(call_time(self.machine, step, sizes))
                 continue
             kernel = program.kernel(step.kernel)

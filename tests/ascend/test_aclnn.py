@@ -9,7 +9,7 @@ import pytest
 from ascend_run import built
 
 import moec
-from moec.codegen.library import LibraryCall
+from moec.codegen.operator_call import OperatorCall
 from moec.codegen.program import Program
 from moec.codegen.program_text import parse_program, print_program
 from moec.eval import run
@@ -86,8 +86,8 @@ def every_op(name: str) -> Module:
     return module
 
 
-def calls_of(program: Program) -> list[LibraryCall]:
-    return [s for s in program.steps if isinstance(s, LibraryCall)]
+def calls_of(program: Program) -> list[OperatorCall]:
+    return [s for s in program.steps if isinstance(s, OperatorCall)]
 
 
 def inputs_of(module: Module, tokens: int) -> dict[str, np.ndarray]:

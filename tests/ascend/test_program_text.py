@@ -8,8 +8,8 @@ import pytest
 
 import moec
 from moec.codegen.capacities import Capacities
-from moec.codegen.library import Integers, LibraryCall, Number, View, Views
 from moec.codegen.lower import lower_module
+from moec.codegen.operator_call import Integers, Number, OperatorCall, View, Views
 from moec.codegen.program import Copy, Launch, Memset, Output, Program, Tensor
 from moec.codegen.program_text import parse_program, print_program
 from moec.diagnostics import Refusal
@@ -36,7 +36,7 @@ def test_every_kind_of_line() -> None:
         (
             Memset("b"),
             Copy("b", "parked", ("swap_in (x:1)",)),
-            LibraryCall(
+            OperatorCall(
                 "aclnnMany",
                 (
                     ("x", View("a", "f32", (), ())),

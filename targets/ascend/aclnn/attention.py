@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from moec.codegen.library import Argument, Integers, View
+from moec.codegen.operator_call import Argument, Integers, View
 from moec.ir.data import ArrayData
 from moec.ir.graph import Node
 from moec.ir.symbol import Dim

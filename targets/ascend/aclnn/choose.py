@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from moec.codegen.library import Choice
 from moec.codegen.lower.base import Lowering, node_name
+from moec.codegen.operator_call import Choice
 from moec.ir.graph import Module, Node
 from moec.targets.ascend.aclnn.offer import NotOffered, Offer, offer
 

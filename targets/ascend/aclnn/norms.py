@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moec.codegen.library import Argument, View
+from moec.codegen.operator_call import Argument, View
 from moec.ir.graph import Graph, Node, Value
 from moec.targets.ascend.aclnn.offer import NotOffered, Offer, double, floats, offers
 

@@ -15,8 +15,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from moec.codegen.library import Argument, LibraryCall, Number, View, Views
 from moec.codegen.lower.base import Lowering, device_dtype, node_name
+from moec.codegen.operator_call import Argument, Number, OperatorCall, View, Views
 from moec.codegen.program import Memset
 from moec.ir.data import TensorData
 from moec.ir.graph import Module, Node, Value
@@ -55,7 +55,7 @@ class Offer:
 
     def __init__(self, node: Node, module: Module):
         self.node, self.module = node, module
-        self.steps: list[LibraryCall | Memset | Callable[[Lowering], None]] = []
+        self.steps: list[OperatorCall | Memset | Callable[[Lowering], None]] = []
         self._names: dict[str, Callable[[Lowering], str]] = {}
         self._forms: dict[str, Value] = {}
 
@@ -109,7 +109,7 @@ class Offer:
         header = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", function).lower()
         given = tuple(arguments.items())
         self.steps.append(
-            LibraryCall(function, given, tuple(results), f"aclnnop/{header}.h", since, (node_name(self.node),))
+            OperatorCall(function, given, tuple(results), f"aclnnop/{header}.h", since, (node_name(self.node),))
         )
 
     def kernel(self, lower: Callable[[Lowering], None]) -> None:
@@ -117,8 +117,8 @@ class Offer:
         self.steps.append(lower)
 
     @property
-    def calls(self) -> list[LibraryCall]:
-        return [s for s in self.steps if isinstance(s, LibraryCall)]
+    def calls(self) -> list[OperatorCall]:
+        return [s for s in self.steps if isinstance(s, OperatorCall)]
 
     def take(self, cx: Lowering) -> None:
         """Put the steps into the program."""
@@ -126,7 +126,7 @@ class Offer:
         found = {name: there[name] if name in there else find(cx) for name, find in self._names.items()}
         cx.forms.update({(n, of): found[n] for n, of in self._forms.items()})
         for step in self.steps:
-            if isinstance(step, LibraryCall):
+            if isinstance(step, OperatorCall):
                 if {v.tensor for n, v in step.views() if n in step.results} <= there.keys():
                     continue
                 cx.steps.append(replace(step, arguments=tuple((n, _named(a, found)) for n, a in step.arguments)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moec.codegen.library import Number, View, Views
+from moec.codegen.operator_call import Number, View, Views
 from moec.ir.symbol import Dim
 from moec.targets.ascend.aclnn.offer import NotOffered, Offer, data_type, floats, int64, offers
 

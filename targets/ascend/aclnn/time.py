@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moec.codegen.library import LibraryCall, View
+from moec.codegen.operator_call import OperatorCall, View
 from moec.ir.symbol import evaluate
 from moec.target import KernelTime, Sizes
 from moec.targets.ascend.machine import Machine
@@ -13,7 +13,7 @@ from moec.targets.ascend.opmodel.tensor import Tensor
 from moec.targets.ascend.opmodel.vendor import describe
 
 
-def call_time(machine: Machine, call: LibraryCall, sizes: Sizes) -> KernelTime:
+def call_time(machine: Machine, call: OperatorCall, sizes: Sizes) -> KernelTime:
     """The time of one call at ``sizes``, with the band of its class."""
 
     def seen(view: View) -> Tensor:

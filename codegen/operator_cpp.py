@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from moec.codegen.library import Argument, Integers, LibraryCall, Number, View, Views
+from moec.codegen.operator_call import Argument, Integers, Number, OperatorCall, View, Views
 from moec.ir.symbol import Dim
 
 ENUMERATORS = {
@@ -25,7 +25,7 @@ ENUMERATORS = {
 """The kernel IR's dtypes, and truth values, as the vendor's enumerators."""
 
 
-def call_lines(call: LibraryCall, dim: Callable[[Dim], str]) -> list[str]:
+def call_lines(call: OperatorCall, dim: Callable[[Dim], str]) -> list[str]:
     """The statements of a call, each a line; ``dim`` prints a dimension."""
     made: list[str] = []
     gone: list[str] = []

@@ -50,7 +50,7 @@ Argument = View | Views | Integers | Number | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryCall:
+class OperatorCall:
     """``arguments`` by the names of the vendor's parameters, in their order; ``results`` names those that are written.
     ``header`` declares the function, which is there from version ``since`` of the toolkit on."""
 

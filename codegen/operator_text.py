@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 
-from moec.codegen.library import Argument, Integers, LibraryCall, Number, View, Views
+from moec.codegen.operator_call import Argument, Integers, Number, OperatorCall, View, Views
 from moec.ir.symbol import Dim, parse_dim
 
 _CALL = re.compile(r"(\w+)\((.*)\) -> (\S*) (\"[^\"]*\") (\S+) (\[.*\])")
@@ -38,7 +38,7 @@ def _print(argument: Argument) -> str:
     return f"{argument.tensor}:{argument.dtype}[{_joined(argument.shape)}]{strides}"
 
 
-def print_call(call: LibraryCall) -> str:
+def print_call(call: OperatorCall) -> str:
     """The line without the word that starts it."""
     arguments = "; ".join(f"{name} = {_print(a)}" for name, a in call.arguments)
     ends = f"{','.join(call.results)} {json.dumps(call.header)} {call.since} {json.dumps(list(call.nodes))}"
@@ -87,11 +87,11 @@ def _parse(text: str) -> Argument:
     return _view(text)
 
 
-def parse_call(text: str) -> LibraryCall:
+def parse_call(text: str) -> OperatorCall:
     """The call of a line; ValueError where it cannot be read."""
     m = _CALL.fullmatch(text)
     if m is None:
         raise ValueError(f"no library call: {text!r}")
     pairs = [part.partition(" = ") for part in m[2].split("; ")] if m[2] else []
     arguments = tuple((name, _parse(value)) for name, _, value in pairs)
-    return LibraryCall(m[1], arguments, tuple(m[3].split(",")), json.loads(m[4]), m[5], tuple(json.loads(m[6])))
+    return OperatorCall(m[1], arguments, tuple(m[3].split(",")), json.loads(m[4]), m[5], tuple(json.loads(m[6])))
