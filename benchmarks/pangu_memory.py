@@ -26,11 +26,11 @@ from moec.memory.replay import replay
 from moec.memory.solve import Solved, plan_memory
 from moec.passes.base import Context, train_passes
 from moec.passes.plan_memory_drops import choose_drops
-from moec.sources import load
+from moec.sources import read
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES, VIRTUAL, LAYERS = 16, 2, 2
-SIZES = {"s": 1024, "B": 2}
+SIZES = {"s": 8192, "mbs": 2}
 GIB = 1 << 30
 
 
@@ -38,8 +38,8 @@ def ways(exchanges: bool) -> tuple[Problem, Problem]:
     """One layer of one rank: as it is, and with experts' outputs dropped; ``exchanges`` may be done again or not."""
     more = ",exchanges=true" if exchanges else ""
     passes = train_passes("", f"plan-memory{{layers={VIRTUAL * LAYERS},shards=48,sweep=0{more}}}")
-    context = Context(load_target("ascend910b1"), SIZES)
-    _, drops = choose_drops(load(ROOT / "examples" / "pangu_ultra_moe_rank.moe"), passes, context)
+    layer = read(ROOT / "examples" / "pangu_ultra_moe_rank.moe")
+    _, drops = choose_drops(layer.module, passes, Context(load_target("ascend910b1"), layer.sizes(SIZES)))
     assert drops is not None
     return drops.kept.problem, drops.dropped.problem
 

@@ -23,7 +23,7 @@ from moec.sources import load
 from moec.timeline.balance import balanced_sizes
 
 LAYER = Path(__file__).resolve().parents[1] / "examples" / "pangu_ultra_moe_rank.moe"
-SIZES = {"s": 1024, "B": 2}
+SIZES = {"p": 1024, "mbs": 2}
 IN_FLIGHT = 94
 MIB = 1 << 20
 FRONT = TRAIN_PIPELINE.split(",fuse-residual")[0] + ",inline,canonicalise,cse,dce"

@@ -22,7 +22,7 @@ from moec.ir.text import parse_module, print_module
 from moec.ops.places import has_host
 from moec.passes.base import Context, Pass, PassManager, Result, default_passes, parse_passes, train_passes
 from moec.report.summary import lowering_entry, op_counts, pass_entry, saved_entry, summary
-from moec.sizes import check_sizes, complete_sizes, symbol_bounds
+from moec.sizes import symbol_bounds
 from moec.target import Schedule, Target
 from moec.timeline.balance import balanced_sizes
 from moec.timeline.idle import HostTime
@@ -117,8 +117,8 @@ def compile(
             loaded = sources.read(path)
     module = loaded.module
     _require_known(module)
-    check_sizes(module, set or {})
-    sizes = complete_sizes(module, {**loaded.tune, **(set or {})})
+    given = loaded.given(set or {})
+    sizes = loaded.sizes(given)
     place = output_folder(final) if final is not None else nullcontext(None)
     with place as folder:
         run = _Run(module, folder, final or Path())
@@ -146,7 +146,7 @@ def compile(
             [*map(str, loaded.warnings), *_doubts(program)],
             {"name": machine.name, "title": machine.title},
             sizes,
-            dict.fromkeys(loaded.tune, "file") | dict.fromkeys(set or {}, "set"),
+            dict.fromkeys(loaded.tune, "file") | dict.fromkeys(given, "set"),
             symbol_bounds(module),
             made.entries,
             made.before,
@@ -342,8 +342,8 @@ def _lower(
 
 def _doubts(program: Any) -> list[str]:
     """What the layer asks for and the program does otherwise, where the target's programs tell."""
-    sizes = program.left_to_the_device() if hasattr(program, "left_to_the_device") else []
-    why = "which the layer leaves to the device: kernels take lengths from the host"
+    sizes = program.read_all_the_same() if hasattr(program, "read_all_the_same") else []
+    why = "which the layer leaves to the device: a collective, a step of the host or a call of the library needs them"
     return [f"the host reads {', '.join(sizes)}, {why}"] if sizes else []
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from moec.autodiff.sweep import NAME as AUTODIFF
 from moec.ir.graph import Module, Origin, Source
 from moec.passes.base import Context, Pass, PassManager
-from moec.sizes import complete_sizes
 from moec.sources import read
 from moec.target import Target
 
@@ -102,7 +101,7 @@ def explain(
     """Run ``passes`` on the layer in ``path``; one entry a rule that fired or nearly did, in order of the passes."""
     with stage(f"reading {path.name}"):
         loaded = read(path)
-    tune = complete_sizes(loaded.module, {**loaded.tune, **sizes})
+    tune = loaded.sizes(sizes)
     places = _Places(loaded.module, path)
     steps = PassManager(passes).steps(loaded.module, Context(target, tune))
     entries: dict[tuple[str, str], Entry] = {}

@@ -14,7 +14,6 @@ from moec.passes.node_price import TargetPrices
 from moec.passes.reorder_launch import has_collectives
 from moec.passes.sync_removal_choices import Choice, choices, copy_module, host_time
 from moec.passes.sync_removal_reads import reads_of, reasons
-from moec.sizes import complete_sizes
 from moec.target import Schedule, Target
 from moec.timeline.build import PARKING
 from moec.timeline.idle import HostTime, steady
@@ -49,7 +48,7 @@ def times(
     """A layer before and after ``passes``, its reads, and each way to do without lists of counts, as JSON values."""
     loaded = sources.read(Path(file))
     module = loaded.module
-    context = Context(target, complete_sizes(module, {**loaded.tune, **given}))
+    context = Context(target, loaded.sizes(given))
     before = host_time(module, context)
     uses = {r.read: r.uses for g in module.functions.values() for r in reasons(module, g)}
     places = {n: n.origin.sources[0] for n in uses if n.origin.sources}

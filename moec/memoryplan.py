@@ -12,7 +12,6 @@ from moec.diagnostics import Usage
 from moec.passes.base import Context, PassManager, train_passes
 from moec.passes.plan_memory import PlanMemory
 from moec.passes.plan_memory_drops import choose_drops
-from moec.sizes import check_sizes, complete_sizes
 from moec.target import Target
 
 
@@ -29,8 +28,7 @@ def planned(
     with stage(f"reading {file.name}"):
         loaded = sources.read(file)
     module = loaded.module
-    check_sizes(module, given)
-    context = Context(target, complete_sizes(module, {**loaded.tune, **given}))
+    context = Context(target, loaded.sizes(given))
     chosen = train_passes("", memory)
     with stage("planning with and without dropping"):
         chosen, drops = choose_drops(module, chosen, context)

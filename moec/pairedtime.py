@@ -14,7 +14,6 @@ from moec.passes.base import Context, PassManager
 from moec.passes.hierarchical_a2a import FORMS, HierarchicalAllToAll
 from moec.passes.paired import Paired, pair
 from moec.passes.sync_removal_choices import copy_module
-from moec.sizes import complete_sizes
 from moec.target import Target
 
 TIDY = "inline,canonicalise,cse,dce,sync-removal"
@@ -28,7 +27,7 @@ def paired_times(
     """
     loaded = sources.read(Path(file))
     module = loaded.module
-    context = Context(target, complete_sizes(module, {**loaded.tune, **given}))
+    context = Context(target, loaded.sizes(given))
     groups = [n.attrs["group"].name for n in module.nodes() if n.op == "all_to_all_v"]
     if not groups:
         raise Refusal("a paired schedule is of expert-parallel ranks, and this layer exchanges no rows between any")

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from moec.diagnostics import Problem, Refusal, Usage, suggest
 from moec.ir.graph import Module
-from moec.ir.symbol import DEFAULT_BOUND, Bounds, symbols_of
+from moec.ir.symbol import DEFAULT_BOUND, Bounds, Dim, Expr, evaluate, substitute, symbols_of
 
 ASSUMED = 128
 """The size assumed for a symbol that has no upper bound of its own and was not set."""
@@ -49,14 +50,76 @@ def symbol_bounds(module: Module) -> dict[str, Bounds]:
     return table
 
 
-def check_sizes(module: Module, sizes: Mapping[str, int]) -> None:
-    """Refusal with every size that names no symbol of the module or lies outside its bounds."""
+def given_sizes(module: Module, derived: Mapping[str, Dim], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes by symbol, of ``sizes`` by symbol or by the name of one that is ``derived`` from symbols: ``s = 8 * p``
+    and s=8192 give p=1024. Refusal with every size that no symbol's size gives, and as ``check_sizes``.
+    """
+    table = symbol_bounds(module)
+    found = {name: size for name, size in sizes.items() if name in table or name not in derived}
+    problems: list[Problem] = []
+    for name in (n for n in sizes if n not in found):
+        problem = _solve(_Named(name, sizes[name], derived[name]), found, table)
+        if problem is not None:
+            problems.append(problem)
+    if problems:
+        raise Refusal(problems)
+    check_sizes(module, found, derived)
+    return found
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A size that is given for a name which stands for ``dim``."""
+
+    name: str
+    size: int
+    dim: Dim
+
+    def wrong(self, why: str, todo: str) -> Problem:
+        """Why no symbol's size gives it."""
+        return Problem(f"--set: {self.name}={self.size}, and {self.name} is {self.dim}{why}", todo=todo)
+
+
+def _solve(given: _Named, found: dict[str, int], table: Mapping[str, Bounds]) -> Problem | None:
+    """Put into ``found`` the symbol's size that gives the named one, where the other symbols' sizes are there; else
+    the problem with it.
+    """
+    dim = substitute(given.dim, found)
+    wanted = list(dict.fromkeys(symbols_of(dim)))
+    if not wanted:
+        return None if dim == given.size else given.wrong(f", here {dim}", "give only one of them")
+    if len(wanted) > 1 or not _is_linear(dim, wanted[0]):
+        return given.wrong("", f"give {', '.join(wanted)} instead")
+    symbol = wanted[0]
+    start, low, high = (evaluate(dim, {symbol: n}) for n in (0, *table[symbol]))
+    step = evaluate(dim, {symbol: 1}) - start
+    size, rest = divmod(given.size - start, step)
+    if not table[symbol][0] <= size <= table[symbol][1]:
+        ends = sorted((low, high))
+        return given.wrong(f" with {symbol} in {list(table[symbol])}", f"choose a size from {ends[0]} to {ends[1]}")
+    if rest:
+        return given.wrong("", f"choose a multiple of {step}{f', plus {start}' if start else ''}")
+    found[symbol] = size
+    return None
+
+
+def _is_linear(dim: Dim, symbol: str) -> bool:
+    """Whether ``dim``, of no other symbol, is ``a * symbol + b`` with a not 0."""
+    return isinstance(dim, Expr) and all(mono in ((), (symbol,)) for mono, _ in dim.terms)
+
+
+def check_sizes(module: Module, sizes: Mapping[str, int], derived: Iterable[str] = ()) -> None:
+    """Refusal with every size that names no symbol of the module or lies outside its bounds. ``derived`` names may have
+    been meant too.
+    """
     table = symbol_bounds(module)
     problems: list[Problem] = []
     for name, size in sizes.items():
         if name not in table:
             known = f"its dims: {', '.join(table)}" if table else "every dim of this layer is a number already"
-            problems.append(Problem(f"--set: the layer has no dim '{name}'", todo=suggest(name, table) or known))
+            problems.append(
+                Problem(f"--set: the layer has no dim '{name}'", todo=suggest(name, (*table, *derived)) or known)
+            )
             continue
         low, high = table[name]
         if not low <= size <= high:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from moec import store
 from moec.diagnostics import CheckFailed, Problem, Refusal, Where
 from moec.ir.graph import Module
+from moec.ir.symbol import Dim
 from moec.ir.text import load_module
 from moec.ops.calls import call_problems
 from moec.ops.limits import size_problems
 from moec.ops.verify import verify
+from moec.sizes import complete_sizes, given_sizes
 
 KINDS = {
     ".moe": "a layer in moec's language",
@@ -61,13 +63,22 @@ def _kind(path: Path, head: bytes) -> str:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A layer that was read: its module, the sizes that the file itself says to tune for, and what looks like a
-    mistake in it.
+    """A layer that was read: its module, the sizes that the file itself says to tune for, what looks like a mistake in
+    it, and the sizes that it names besides its symbols, made of them.
     """
 
     module: Module
     tune: Mapping[str, int]
     warnings: Sequence[Problem]
+    derived: Mapping[str, Dim] = field(default_factory=dict)
+
+    def given(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """``sizes`` that a user gives, as sizes of symbols. Refusal where one is none of the layer's."""
+        return given_sizes(self.module, self.derived, sizes)
+
+    def sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """A size for every symbol: the user's, else the file's, else an assumed one. Refusal as ``given``."""
+        return complete_sizes(self.module, {**self.tune, **self.given(sizes)})
 
 
 def read(path: Path) -> Loaded:
@@ -77,7 +88,7 @@ def read(path: Path) -> Loaded:
     kind = kind_of(path)
     if kind == ".moe":
         found = importlib.import_module("moec.frontend.dsl").read_moe(path)
-        loaded = Loaded(found.module, found.tune, found.warnings)
+        loaded = Loaded(found.module, found.tune, found.warnings, found.derived)
     elif kind == ".onnx":
         imported = importlib.import_module("moec.frontend.onnx").read_onnx(path)
         loaded = Loaded(imported.module, {}, imported.warnings)

@@ -25,6 +25,7 @@ def check(file: Input) -> None:
     inputs = ", ".join(f"{v.name}: {v.type}" for v in main.inputs)
     outputs = ", ".join(f"{n}: {v.type}" for n, v in zip(main.output_names, main.outputs, strict=True))
     dims = ", ".join(f"{n} in [{low}, {high}]" for n, (low, high) in symbol_bounds(module).items())
+    dims += "".join(f", {name} = {dim}" for name, dim in loaded.derived.items()) if dims else ""
     typer.echo(f"{file}: {sum(len(g) for g in module.functions.values())} nodes in {len(module.functions)} function(s)")
     typer.echo(f"inputs: {inputs or 'none'}\noutputs: {outputs or 'none'}\ndims: {dims or 'none'}")
 

@@ -16,11 +16,15 @@ from moec.diagnostics import Usage
 def compile(
     file: Input,
     out: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            "-o", "--out", metavar="DIR", help="Folder to write; an earlier output is replaced.", show_default=False
+            "-o",
+            "--out",
+            metavar="DIR",
+            help="Folder to write; an earlier output is replaced. Without it, what would be written is only told of.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     target: Annotated[str, typer.Option("--target", help="The machine: `moec targets` lists them.")] = "ascend910b1",
     settings: Sizes = None,
     passes: Annotated[
@@ -125,6 +129,7 @@ def compile(
       moec compile layer.moe -o build/layer --train --weight-grads f32
       moec compile layer.moe -o build/layer --train --recompute act,norm --swap permute
       moec compile layer.moe -o build/layer --train --budget 64GiB --pipeline 16,2,2 --stage 0
+      moec compile examples/pangu_ultra_moe_rank.moe --train --set mbs=2,s=8192 --budget 64GiB
       moec compile layer.moe -o build/layer --train --balance kind=micro_batch,coefficient=0.001
       moec compile layer.moe -o build/layer --lower auto
       moec compile config.json -o build/layers --set batch=1,seq=8192     (the decoder layers of a Hugging Face model)

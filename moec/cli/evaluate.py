@@ -37,7 +37,7 @@ def evaluate(
     from moec.arrays import Arrays
     from moec.eval.ranks import output_types
     from moec.inputs import divide
-    from moec.sizes import check_sizes, parse_sizes
+    from moec.sizes import parse_sizes
     from moec.sources import read
     from moec.trial import trials
 
@@ -46,7 +46,7 @@ def evaluate(
         loaded = read(file)
     warn(loaded.warnings)
     module = loaded.module
-    check_sizes(module, sizes)
+    sizes = loaded.given(sizes)
     types = output_types(module, sizes)
 
     def run(arrays: Arrays) -> Arrays:

@@ -34,13 +34,13 @@ def bisect(
     from moec.diagnostics import CheckFailed, Where
     from moec.passes.base import Context, default_passes, parse_passes
     from moec.repro import write as save
-    from moec.sizes import complete_sizes, parse_sizes
+    from moec.sizes import parse_sizes
     from moec.sources import read
 
     chosen = parse_passes(passes) if passes is not None else default_passes()
     with stage(f"reading {file.name}"):
         loaded = read(file)
-    sizes = complete_sizes(loaded.module, {**loaded.tune, **parse_sizes(settings or ())})
+    sizes = loaded.sizes(parse_sizes(settings or ()))
     with stage("bisecting"):
         found = run(loaded.module, chosen, file, Context(driver.load_target(target), sizes))
     if found is None:

@@ -22,8 +22,8 @@ SHOWN_SAVES = 5
 """Saved activations that are printed; summary.json has them all."""
 
 
-def print_summary(summary: Mapping[str, Any], out: Path) -> None:
-    """Passes, kernels and totals of a compilation, and where the files are."""
+def print_summary(summary: Mapping[str, Any], out: Path | None) -> None:
+    """Passes, kernels and totals of a compilation, and where the files are (None: nowhere)."""
     warn(summary["warnings"])
     for entry in summary["passes"]:
         if entry["applied"] or entry["near_misses"]:
@@ -57,7 +57,7 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
         print("moec: no kernels were written, because some ops have none:", file=sys.stderr)
         for reason in summary["not_lowered"]:
             print(reason, file=sys.stderr)
-    typer.echo(f"written: {out}/ (open report.html)")
+    typer.echo(f"written: {out}/ (open report.html)" if out is not None else "nothing written: -o DIR writes it")
 
 
 def _print_lowering(lowering: Mapping[str, Any]) -> None:

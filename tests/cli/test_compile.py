@@ -45,6 +45,15 @@ def test_the_artefacts_have_their_names(tiny: Path) -> None:
     assert texts == [f"{i:02d}_{name}.mir" for i, name in enumerate(passes)]
 
 
+def test_without_a_folder_it_tells_the_same_and_writes_nothing(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = moec("compile", TINY, "--set", "T=16", "--check")
+    told = (tiny.parent / "stdout").read_text().splitlines()[:-1]
+    assert done.stdout.splitlines() == [*told, "nothing written: -o DIR writes it"] and not list(tmp_path.iterdir())
+
+
 def test_the_summary_says_what_happened(tiny: Path) -> None:
     summary = json.loads((tiny / "summary.json").read_text())
     assert summary["moec"] == package.__version__

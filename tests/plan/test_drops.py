@@ -51,7 +51,7 @@ def test_experts_outputs_are_dropped_where_room_is_short_and_nothing_may_be_park
     assert [t["tensor"] for t in dropped] == ["probs", "all_to_all_v"], "the weights are kept as they were sorted"
     rows = dropped[1]
     assert rows["at"].startswith("<text>:") and "us a period" in rows["why"]
-    assert rows["bytes"] == SIZES["s"] * SIZES["B"] * 3 * 24 * 2, "T*K rows of bf16"
+    assert rows["bytes"] == SIZES["p"] * SIZES["mbs"] * 3 * 24 * 2, "T*K rows of bf16"
     ways = memory["drops"]
     assert ways["dropped"]["period_us"] < ways["kept"]["period_us"], "both ways keep the budget"
     assert memory["added_time_percent"] == ways["dropped"]["added_time_percent"] > 0

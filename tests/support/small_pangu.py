@@ -30,7 +30,7 @@ WIDTHS = {
     "K": "3",
 }
 RANKS = 4
-SIZES = {"s": 3, "B": 2}
+SIZES = {"p": 3, "mbs": 2}
 JOINT = TRAIN_PIPELINE.split(",fuse-residual")[0] + ",inline,canonicalise,cse,dce"
 """The passes up to where recompute, swap and the planner run."""
 
@@ -57,7 +57,7 @@ def feeds(module: Module, seed: int) -> tuple[dict[str, Array], dict[str, Array]
     given = {}
     for v in module.main.inputs:
         for rank in range(RANKS):
-            given[f"rank{rank}.{v.name}"] = rng.standard_normal((SIZES["s"], SIZES["B"], 24)).astype(
+            given[f"rank{rank}.{v.name}"] = rng.standard_normal((SIZES["p"], SIZES["mbs"], 24)).astype(
                 v.type.dtype.carrier
             )
     weights = {}

@@ -251,9 +251,9 @@ def test_what_comes_back_is_no_longer_saved_in_a_layer_of_pangu_ultra_moe() -> N
     for placed in (False, True):
         module = read_moe(EXAMPLE).module
         passes = TRAIN_PIPELINE if placed else TRAIN_PIPELINE.replace("prob-placement,", "")
-        steps = PassManager(parse_passes(passes)).run(module, Context(tune={"s": 1024, "B": 2}))
+        steps = PassManager(parse_passes(passes)).run(module, Context(tune={"p": 1024, "mbs": 2}))
         assert placed == any("prob-placement-moved" in s.result.counts() for s in steps)
-        kept.append({s.name: s.bytes({"s": 1024, "B": 2, "arriving": 16384}) or 0 for s in saved_values(module)})
+        kept.append({s.name: s.bytes({"p": 1024, "mbs": 2, "arriving": 16384}) or 0 for s in saved_values(module)})
     before, after = kept
     assert before["all_to_all_v"] == 240 << 20 and "all_to_all_v" not in after
     weights, places = 16384 * 4, 16384 * 4

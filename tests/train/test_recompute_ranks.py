@@ -21,7 +21,7 @@ from tests.support.small_pangu import SIZES, feeds, joint
 from tests.support.train import copy
 
 Array = np.ndarray
-ROWS = SIZES["s"] * SIZES["B"] * 3
+ROWS = SIZES["p"] * SIZES["mbs"] * 3
 KEPT = {**SIZES, "arriving": ROWS}
 CHOICES = {
     "dispatch": {"gather"},

@@ -19,8 +19,10 @@ from moec.frontend.dsl.uncalled import check_uncalled
 from moec.frontend.dsl.use import open_shared, take_functions, warn_unused
 from moec.frontend.dsl.values import BUILTINS
 from moec.ir.graph import Graph, Module
+from moec.ir.symbol import Expr, symbols_of
 from moec.ops.places import misplaced
 from moec.ops.registry import OPS
+from moec.sizes import symbol_bounds
 
 MAX_BYTES = 1 << 20
 """Size of a file that is still read: far beyond what anyone writes by hand."""
@@ -28,13 +30,14 @@ MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Loaded:
-    """A layer that was read: its module, the sizes to tune for (``dim T in [..] = 4096``), and what looks like a
-    mistake.
+    """A layer that was read: its module, the sizes to tune for (``dim T in [..] = 4096``), what looks like a mistake,
+    and the sizes that the file names and derives from those left open (``S = 8 * T``).
     """
 
     module: Module
     tune: dict[str, int]
     warnings: tuple[Problem, ...]
+    derived: dict[str, Expr]
 
 
 def load_moe(path: Path | str) -> Module:
@@ -88,7 +91,14 @@ def read_moe_text(text: str, file: str = "<text>") -> Loaded:
     for fn in uncalled:
         so = ", so nothing in it was checked" if fn in unchecked else ""
         report.warn(fn.at, f"{fn.word} '{fn.name}' is never called{so}", "call it or leave it out")
-    return Loaded(program.module, program.tune, tuple(sorted(report.warnings, key=place)))
+    return Loaded(program.module, program.tune, tuple(sorted(report.warnings, key=place)), _derived(main))
+
+
+def _derived(main: Scope) -> dict[str, Expr]:
+    """The names that stand for sizes made of symbols whose size a user may give."""
+    open_ = symbol_bounds(main.program.module)
+    named = ((name, b.item) for name, b in main.names.items() if b.what == "constant" and isinstance(b.item, Expr))
+    return {name: dim for name, dim in named if all(symbol in open_ for symbol in symbols_of(dim))}
 
 
 def _check_places(program: Program) -> None:
