@@ -42,7 +42,13 @@ def test_no_arguments_show_help() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("compil",), ("compile",), ("compile", "x.mir", "-o"), ("eval", "x.mir"), ("compile", "x.mir", "-o", "d", "--bogus")],
+    [
+        ("compil",),
+        ("compile",),
+        ("compile", "x.mir", "-o"),
+        ("eval", "x.mir"),
+        ("compile", "x.mir", "-o", "d", "--bogus"),
+    ],
     ids=" ".join,
 )
 def test_wrong_usage_exits_2(arguments: tuple[str, ...]) -> None:
