@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from moec.codegen.capacities import Capacities
+from moec.codegen.kernel_ir import ITEMSIZE
 from moec.codegen.kernels.matmul import Product, matmul_kernel
 from moec.codegen.tiling import CubeTile
 from moec.diagnostics import Problem, Refusal, Usage, suggest
@@ -127,8 +128,16 @@ def replay(
 ) -> KernelResult:
     """Times [M, K] by [N, K] (``size`` M, N, K) with the tiling ``how``.
 
-    Published kernels plan all of each memory, so nothing is held back here. Refusal where it does not fit.
+    Published kernels plan all of each memory, so nothing is held back here. Refusal where tiles do not fit on chip, or
+    operands and result into the chip's memory.
     """
+    m, n, k = size
+    needed = (m * k + k * n) * ITEMSIZE[dtype] + m * n * ITEMSIZE[out]
+    if needed > machine["memory.hbm_bytes"]:
+        what = f"operands and result of {m} x {n} x {k} {dtype} take {needed / 1024:,.0f} KiB"
+        raise Refusal(
+            f"{what}, {machine.title} has {machine['memory.hbm_bytes'] / 1024:,.0f} KiB", todo="give smaller sizes"
+        )
     if how.cores:
         count = machine.figures["cores.aic"]
         if how.cores > machine.cores("aic"):
@@ -136,7 +145,6 @@ def replay(
         machine = replace(machine, figures={**machine.figures, "cores.aic": replace(count, value=how.cores)})
     whole = {space.lower(): int(machine[f"buffers.{space}.bytes"]) for space in BUFFERS}
     caps = Capacities(machine.cores("aic"), machine.cores("aiv"), **whole)
-    m, n, k = size
     kernel = matmul_kernel("matmul", caps, how.tile, Product(m, n, k, 1, dtype, out, how.b_by_k))
     return simulate(kernel, machine, {}, spans=spans)
 

@@ -44,10 +44,11 @@ def test_a_folder_is_no_place_for_a_table(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_where_a_table_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text(HEADER + ROW + "910B3,Add\n", encoding="utf-8")
+    (tmp_path / "in.csv").write_text(HEADER.replace("op", "operator", 1) + ROW, encoding="utf-8")
     out = tmp_path / "out.csv"
     out.write_text("as it was", encoding="utf-8")
-    refused(moec("estimate", "--table", str(tmp_path / "in.csv"), "-o", str(out)), 1, "in.csv:3: 2 fields")
+    refused(moec("estimate", "--table", str(tmp_path / "in.csv"), "-o", str(out)), 1, "in.csv:1: no column 'op'")
+    assert moec("estimate", "--table", str(tmp_path / "in.csv")).stdout == ""
     assert out.read_text(encoding="utf-8") == "as it was"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv", "out.csv"]
 
@@ -71,6 +72,9 @@ def test_wrong_use(arguments: tuple[str, ...], code: int, text: str) -> None:
     refused(moec("estimate", *arguments), code, text)
 
 
-def test_text_that_is_no_utf8(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_bytes(HEADER.encode() + b'910B3,\xff\xfe,"4","4",FLOAT\n')
-    refused(moec("estimate", "--table", str(tmp_path / "in.csv")), 1, "no UTF-8 text")
+def test_a_short_row_and_one_with_more_than_the_memory_keep_their_place(tmp_path: Path) -> None:
+    large = ROW.replace("64,64", "1048576,1048576")
+    (tmp_path / "in.csv").write_text(HEADER + ROW + "910B3,Add\n" + large, encoding="utf-8")
+    done = moec("estimate", "--table", str(tmp_path / "in.csv"))
+    assert done.stdout.count("\n") == 4 and "takes 4,294,967,296 KiB" in done.stdout
+    assert "2 of 3 rows estimated (declined: 1 by input_shapes)" in done.stderr

@@ -41,7 +41,7 @@ def test_operators(golden: Callable[[str], None]) -> None:
         row = read_row({"op": op, "input_shapes": ins, "output_shapes": outs, "dtypes": dtypes})
         lines += ["", f"{op} {ins}"]
         for name in ("ascend910b1", "ascend910b4", "ascend910_9391"):
-            e = estimate_row(row, chip_of(load(name)))
+            e, _ = estimate_row(row, chip_of(load(name)))
             p = e.prediction
             lines.append(f"{name:16} {p.us:>9.2f} us {e.low_us:>9.2f} to {e.high_us:>9.2f} by {p.bound}")
     golden("\n".join(lines) + "\n")

@@ -56,6 +56,13 @@ def test_what_does_not_fit_is_refused() -> None:
         replay(B1, tiling("base=128x256x64,l1=2048"), (512, 512, 4096), "f16", "f16")
 
 
+def test_more_than_the_memory_holds_is_refused() -> None:
+    with pytest.raises(Refusal, match="KiB, Ascend910B1"):
+        replay(B1, tiling("base=128x256x64"), (10**10, 8192, 8192), "f16", "f16")
+    with pytest.raises(Refusal, match="KiB of L0A"):
+        replay(B1, tiling("base=1024x16x64"), (8192, 8192, 8192), "f16", "f16")
+
+
 def test_choices_change_the_time_and_not_the_work() -> None:
     size = (1000, 700, 512)
     plain = replay(B1, tiling("base=64x64x64"), size, "f16", "f16")

@@ -25,6 +25,8 @@ class Chip:
     """Bytes per cycle that one core gets from HBM at most."""
     mac: tuple[tuple[str, float], ...]
     """Multiply-adds per cycle of one cube core by dtype."""
+    memory: float
+    """Bytes of device memory."""
 
     def macs(self, dtype: str) -> float:
         """Multiply-adds per cycle; dtypes that the cube does not take are computed as f32."""
@@ -42,7 +44,7 @@ def chip_of(machine: Machine, mhz: float | None = None, aic: int | None = None) 
     return Chip(
         machine.name, cores, cores * per_core, mhz or machine["clock_mhz"], machine["memory.hbm_rate"],
         machine["memory.hbm_peak"], machine["memory.l2_bytes"], machine["memory.l2_peak"],
-        machine["memory.hbm_per_core"], rates,
+        machine["memory.hbm_per_core"], rates, machine["memory.hbm_bytes"],
     )  # fmt: skip
 
 
@@ -72,10 +74,20 @@ def machine_of_class(text: str) -> str | None:
     if cores == 20 or (clock is not None and clock <= 1700):
         small = clock is not None and clock <= 1700
         return ("ascend910_9362" if small else "ascend910_9372") if third else "ascend910b4" if small else "ascend910b3"
-    if cores in (24, 25) or third or re.search(r"\bA2\b|910B", text, re.IGNORECASE):
+    if cores in (24, 25) or third or re.search(r"\bA2\b|910B\b", text, re.IGNORECASE):
         fast = clock is not None and clock > 1825
         return ("ascend910_9391" if fast else "ascend910_9381") if third else "ascend910b1" if fast else "ascend910b2"
     return None
+
+
+GUESSED = "ascend910b2"
+"""The machine that stands for a part of this generation that names none."""
+
+
+def nearest_machine(text: str) -> str | None:
+    """A machine for a class like none, where it names a part of this generation in some other way; None otherwise."""
+    bare = re.sub(r"[\s_-]", "", text.lower()).removeprefix("ascend").removeprefix("atlas")
+    return GUESSED if bare.startswith("910") or re.search(r"800[ti]a2|900a2|a2|a3", bare) else None
 
 
 def stated(text: str) -> tuple[int | None, float | None]:

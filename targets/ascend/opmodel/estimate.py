@@ -20,9 +20,11 @@ class Estimate:
     confidence: str
 
 
-def estimate_work(work: Work, chip: Chip, blocks: int | None = None) -> Estimate:
-    """The prediction of ``work`` and the band of its class; no band reaches below what the hardware allows."""
+def estimate_work(work: Work, chip: Chip, blocks: int | None = None, wider: float = 1.0) -> Estimate:
+    """The prediction of ``work`` and the band of its class, a factor of ``wider`` larger at both ends; no band reaches
+    below what the hardware allows.
+    """
     p = predict(work, chip, blocks)
     band = band_of(work.kind, p.bound)
-    low = max(p.us * band.low, min(p.us, p.floor_us + p.launch_us))
-    return Estimate(p, low, p.us * band.high, band.confidence)
+    low = max(p.us * band.low / wider, min(p.us, p.floor_us + p.launch_us))
+    return Estimate(p, low, p.us * band.high * wider, band.confidence if wider == 1 else "low")

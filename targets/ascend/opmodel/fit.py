@@ -19,7 +19,7 @@ from moec.targets.ascend.opmodel.constants import FILE, Constants, constants
 from moec.targets.ascend.opmodel.predict import predict
 from moec.targets.ascend.opmodel.rows_in import Declined, read_row
 from moec.targets.ascend.opmodel.table import chip_for
-from moec.targets.ascend.opmodel.vendor import describe
+from moec.targets.ascend.opmodel.vendor import described
 from moec.targets.ascend.opmodel.work import Work
 
 Array = np.ndarray
@@ -72,8 +72,8 @@ def read_samples(path: Path) -> tuple[list[Sample], list[str]]:
         for cells in reader:
             try:
                 row = read_row(cells)
-                chip = chip_for(cells["chip"], None, row.mhz)
-                work = describe(row.op, row.ins, row.outs)
+                chip, _ = chip_for(cells["chip"], None, row.mhz)
+                work, _ = described(row.op, row.ins, row.outs, row.result)
             except (Declined, ValueError) as error:
                 left_out.append(f"{path.name}:{reader.line_num}: {error}")
                 continue

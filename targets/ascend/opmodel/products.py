@@ -132,6 +132,34 @@ def grouped_matmul(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     return Work("grouped_matmul", reads, writes, gemms=(gemm,), operands=len(ins))
 
 
+def across_ranks(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """A product that is fused with an exchange between ranks: as many rows as the longer of operand and result has; the
+    exchange itself is not in it, as the row does not say how many ranks there are.
+    """
+    (_, _, k), (_, b0, b1) = matrix(ins[0]), matrix(ins[1])
+    if k not in (b0, b1):
+        raise ValueError(f"no product of {_text(ins[0])} and {_text(ins[1])}")
+    n = b1 if k == b0 else b0
+    m = max(ins[0].numel // max(1, k), max((t.rows for t in outs), default=1), 1)
+    gemm = Gemm(1, m, n, k, ins[0].dtype, _row(ins[0]), _row(ins[1]), ins[0].itemsize)
+    reads, writes = sum(t.bytes for t in ins), sum(t.bytes for t in outs)
+    return Work("unknown", reads, writes, gemms=(gemm,), operands=len(ins))
+
+
+def projections(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """Tokens through several weights one after the other in one kernel (MlaProlog): each weight is read from HBM."""
+    tokens = max(1, ins[0].rows)
+    weights = [t for t in ins[1:] if len(t.shape) in (2, 3) or t.format.upper() in ("FRACTAL_NZ", "NZ")]
+    if not weights:
+        raise ValueError("projections need weights")
+    gemms = tuple(Gemm(1, tokens, n, max(1, b * k), t.dtype, 0, 0, 2) for t in weights for b, k, n in [matrix(t)])
+    cold = sum(t.bytes for t in weights)
+    return Work(
+        "unknown", ins[0].bytes + cold, sum(t.bytes for t in outs if t.rows == tokens), cold, gemms=gemms,
+        operands=len(ins), mixed=True,
+    )  # fmt: skip
+
+
 FORWARD_CYCLES, BACKWARD_CYCLES = 10.0, 25.0
 """Vector cycles per 64 scores: forward scale, mask, row maximum, subtract, exp, sum, cast, and rescaling of the sum;
 backward recomputes them and adds the products with dP. Instructions counted at the rates of the measured table; forward

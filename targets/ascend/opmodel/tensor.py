@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import prod
 
@@ -59,9 +60,22 @@ class Tensor:
         return self.dtype in ("f16", "bf16")
 
 
+PREFIXES = re.compile(r"^(torch\.|np\.|numpy\.|acl_|dt_|tensor\()+")
+"""What frameworks put before a dtype's name."""
+
+WIDTHS = {"64": "i64", "32": "f32", "16": "f16", "8": "i8", "4": "i4"}
+"""A dtype for each number of bits."""
+
+
+def width_of(name: str) -> str | None:
+    """A dtype as wide as the number that an unknown name ends in says; None where it says none."""
+    bits = re.search(r"(?<![0-9])(64|32|16|8|4)(?:_t)?$", name.strip().lower())
+    return WIDTHS[bits.group(1)] if bits else None
+
+
 def dtype_of(name: str) -> str | None:
     """moec's name of a vendor's dtype; None for an operand that is absent. ValueError for an unknown name."""
-    key = name.strip().lower().removeprefix("dt_")
+    key = PREFIXES.sub("", name.strip().lower()).rstrip(")")
     if key in ABSENT:
         return None
     found = VENDOR_DTYPES.get(key) or (key if key in DTYPES else None)

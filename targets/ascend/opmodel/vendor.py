@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 
 from moec.targets.ascend.opmodel import attention, conv, index, moves, products, rows
+from moec.targets.ascend.opmodel.agree import contradiction, results
 from moec.targets.ascend.opmodel.elementwise import PASSES, elementwise, foreach, optimizer
+from moec.targets.ascend.opmodel.guess import by_form
 from moec.targets.ascend.opmodel.tensor import Tensor
 from moec.targets.ascend.opmodel.work import Work
 
@@ -41,7 +43,8 @@ FAMILIES: dict[str, Callable[[str], Describe]] = {
     "gating": lambda kind: index.gating,
     "permute": lambda kind: index.permute,
     "unpermute": lambda kind: partial(index.unpermute, weighted=kind == "weighted"),
-    "matmul": lambda kind: products.matmul,
+    "matmul": lambda kind: products.across_ranks if kind == "ranks" else products.matmul,
+    "projections": lambda kind: products.projections,
     "grouped_matmul": lambda kind: products.grouped_matmul,
     "convolution": lambda kind: partial(conv.convolution, kind=kind),
     "attention": lambda kind: ATTENTION[kind],
@@ -50,42 +53,85 @@ FAMILIES: dict[str, Callable[[str], Describe]] = {
 """How operators of a family are described, given the family's variant."""
 
 
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A described operator: its family and variant, and the description."""
+
+    family: str
+    kind: str
+    describe: Describe
+
+
 @lru_cache(maxsize=1)
-def table() -> dict[str, Describe]:
+def table() -> dict[str, Known]:
     """Every known operator name in lower case."""
-    found: dict[str, Describe] = {}
+    found: dict[str, Known] = {}
     with FILE.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            describe_one = FAMILIES[row["family"]](row["kind"])
-            found |= {name.lower(): describe_one for name in row["names"].split()}
+            known = Known(row["family"], row["kind"], FAMILIES[row["family"]](row["kind"]))
+            found |= {name.lower(): known for name in row["names"].split()}
     return found
 
 
+COLLECTIVE = re.compile(r"(aclnn)?(hcom|hccl|allreduce|allgather|reducescatter|alltoall|broadcast$)")
+"""Names of exchanges between ranks; products that are fused with one are products."""
+
+
 def describe(op: str, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
-    """The work of one row: an operator of the vendor's by name, an unknown one by its bytes. ValueError where its
-    shapes make no sense for its name.
+    """The work of one row: an operator of the vendor's by name, an unknown one by what its name or its form says.
+    ValueError where its shapes make no sense for its name.
     """
-    if re.match(r"(hcom|hccl|allreduce|allgather|reducescatter|alltoall|broadcast$)", op.strip().lower()):
+    return described(op, ins, outs)[0]
+
+
+def described(op: str, ins: Sequence[Tensor], outs: Sequence[Tensor], result: str = "") -> tuple[Work, str]:
+    """The work of one row, and what was taken for granted to tell it; ``result``: the dtype of results that the row
+    does not give. ValueError where its shapes make no sense for its name.
+    """
+    if COLLECTIVE.match(op.strip().lower()) and "mat" not in op.lower():
         raise ValueError(f"{op} is a collective: its ranks are not stated")
-    found = lookup(op)
-    if found is not None:
-        return found(ins, outs)
-    guess = hinted(op)
-    if guess is not None:
+    known = lookup(op)
+    if known is None:
+        return _guessed(op, ins, outs)
+    outs, note = _stated(known, op, ins, outs, result)
+    wrong = contradiction(known.family, known.kind, op, ins, outs)
+    if wrong:
+        raise ValueError(wrong)
+    return known.describe(ins, outs), note
+
+
+def _stated(
+    known: Known, op: str, ins: Sequence[Tensor], outs: Sequence[Tensor], result: str
+) -> tuple[Sequence[Tensor], str]:
+    if outs:
+        return outs, ""
+    likely = results(known.family, known.kind, op, ins, result)
+    return likely, "output_shapes: none given, taken from the operands" if likely else ""
+
+
+def _guessed(op: str, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> tuple[Work, str]:
+    """An operator that is not in the table: by its name's parts where its operands fit that, else by their form."""
+    named = hinted(op)
+    if named is not None:
         try:
-            return replace(guess(ins, outs), kind=UNKNOWN)
+            return replace(named.describe(ins, outs), kind=UNKNOWN), f"op: {op} taken for a kind of {named.family}"
         except (ValueError, IndexError, ZeroDivisionError):
-            return unknown(ins, outs)
-    return unknown(ins, outs)
+            pass
+    family, kind, words = by_form(ins, outs)
+    note = f"op: unknown {op} taken for {words}"
+    try:
+        return replace(FAMILIES[family](kind)(ins, outs), kind=UNKNOWN), note
+    except (ValueError, IndexError, ZeroDivisionError):
+        return unknown(ins, outs), note
 
 
 @lru_cache(maxsize=4096)
-def lookup(op: str) -> Describe | None:
+def lookup(op: str) -> Known | None:
     """How to describe ``op``: by its name, or that without prefix, version and fusion suffix; None if unknown."""
     name = op.strip().lower()
-    bare = re.sub(r"^(aclnn|npu_|inplace)", "", name)
+    bare = re.sub(r"^(aclnn|npu_|inplace)+", "", name)
     if bare.startswith("foreach"):
-        return partial(foreach, _foreach_kind(bare))
+        return Known("foreach", "", partial(foreach, _foreach_kind(bare)))
     known = table()
     for key in (name, bare, re.sub(r"(v\d+|d)$", "", bare), re.split(r"[+(/ _]", bare)[0]):
         if key in known:
@@ -116,12 +162,12 @@ UNKNOWN = "unknown"
 
 
 @lru_cache(maxsize=4096)
-def hinted(op: str) -> Describe | None:
+def hinted(op: str) -> Known | None:
     """How to describe an unknown operator by what its name says; None where it says nothing."""
     name = op.strip().lower()
     for pattern, family, kind in HINTS:
         if re.search(pattern, name):
-            return FAMILIES[family](kind)
+            return Known(family, kind, FAMILIES[family](kind))
     return None
 
 

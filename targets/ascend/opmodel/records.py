@@ -1,0 +1,127 @@
+"""Records of a table as people save it: any usual separator, quotes that never close, rows too short or too long.
+
+Every line that holds anything gives a record with one cell for each column of the header; what had to be taken for
+granted or does not fit stands beside it.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from io import StringIO
+
+SEPARATORS = (",", "\t", ";", "|")
+"""What may stand between cells; the header says which."""
+
+LONGEST_QUOTE = 64
+"""Lines that one quoted cell may go over; a quote that is open for longer was never meant as one."""
+
+LONGEST_CELL = (1 << 31) - 1
+"""Characters of a cell at most: as many as the reader counts, for operators over lists of tensors have long ones."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Cells by column in order, the line they begin at, what is wrong with their number ("" where nothing is)."""
+
+    line: int
+    cells: list[str]
+    fault: str = ""
+    note: str = ""
+
+
+class Records:
+    """The header of ``lines``, and then its records. ``separator`` is that of the header."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        csv.field_size_limit(LONGEST_CELL)
+        self._lines = _Lines(lines)
+        self.separator = ","
+        self.columns: list[str] = []
+        for _, text in self._lines:
+            if text.strip():
+                first = text.removeprefix("\ufeff")
+                self.separator = max(SEPARATORS, key=lambda s: (_bare(first).count(s), -SEPARATORS.index(s)))
+                self.columns = [c.strip() for c in _cells(first, self.separator)]
+                break
+
+    def __iter__(self) -> Iterator[Record]:
+        for line, text in self._lines:
+            if text.strip():
+                yield self._record(line, text)
+
+    def _record(self, line: int, text: str) -> Record:
+        """One line, or as many as its quotes hold together where that gives each column its cell."""
+        wanted = len(self.columns)
+        joined = [text]
+        while '"' in text and _open("".join(joined)) and len(joined) < LONGEST_QUOTE:
+            following = self._lines.peek(len(joined))
+            if following is None:
+                break
+            joined.append(following)
+        if len(joined) > 1:
+            whole = "".join(joined)
+            cells = _cells(whole, self.separator)
+            if not _open(whole) and len(cells) == wanted:
+                self._lines.skip(len(joined) - 1)
+                return Record(line, cells)
+        cells = _cells(text, self.separator)
+        note = "a quote that never closes is left out" if _open(text) else ""
+        if note:
+            cells = _cells(text.replace('"', ""), self.separator)
+        return self._fitted(line, cells, note)
+
+    def _fitted(self, line: int, cells: list[str], note: str) -> Record:
+        """``cells`` cut or filled to the number of columns."""
+        wanted = len(self.columns)
+        surplus = cells[wanted:]
+        if any(c.strip() for c in surplus):
+            fault = f"{len(cells)} fields, the header has {wanted}: quote cells that hold '{self.separator}'"
+            return Record(line, cells[:wanted], f"{fault}; left over: {self.separator.join(surplus)}", note)
+        if len(cells) < wanted:
+            short = f"{len(cells)} fields of {wanted}: the others are taken to be empty"
+            return Record(line, cells + [""] * (wanted - len(cells)), note="; ".join(filter(None, (note, short))))
+        return Record(line, cells[:wanted], note=note)
+
+
+class _Lines:
+    """Numbered lines with a look ahead."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._source = iter(lines)
+        self._ahead: list[str] = []
+        self._number = 0
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        while self.peek(1) is not None:
+            text = self._ahead.pop(0)
+            self._number += 1
+            yield self._number, text
+
+    def peek(self, count: int) -> str | None:
+        """The line ``count`` ahead, None behind the end."""
+        while len(self._ahead) < count:
+            text = next(self._source, None)
+            if text is None:
+                return None
+            self._ahead.append(text.replace("\0", ""))
+        return self._ahead[count - 1]
+
+    def skip(self, count: int) -> None:
+        """Leave out the next ``count`` lines."""
+        self._number += count
+        del self._ahead[:count]
+
+
+def _open(text: str) -> bool:
+    return text.count('"') % 2 == 1
+
+
+def _bare(text: str) -> str:
+    """``text`` without what stands in quotes."""
+    return "".join(text.split('"')[::2])
+
+
+def _cells(text: str, separator: str) -> list[str]:
+    return next(csv.reader(StringIO(text.rstrip("\r\n"), newline=""), delimiter=separator), [""])
