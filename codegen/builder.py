@@ -229,25 +229,19 @@ class KernelBuilder:
             raise TypeError(f"{name} takes operands {[o.name for o in spec.operands]}")
         if set(params) != {p.name for p in spec.params}:
             raise TypeError(f"{name} takes parameters {[p.name for p in spec.params]}, not {sorted(params)}")
-        dtypes = {o.name: ref.dtype for o, ref in zip(spec.operands, operands, strict=True)}
-        for o in spec.operands:
-            if o.dtypes and dtypes[o.name] not in o.dtypes:
-                raise TypeError(f"{name}: {o.name} is {dtypes[o.name]}, must be one of {', '.join(o.dtypes)}")
-        if len({dtypes[o] for o in spec.same_dtype}) > 1:
-            raise TypeError(f"{name}: {', '.join(spec.same_dtype)} must have one dtype, got {dtypes}")
+        if objection := spec.objection(tuple(ref.dtype for ref in operands), params):
+            raise TypeError(f"{name}: {objection}")
         self.emit(Instr(name, tuple(operands), tuple((p.name, params[p.name]) for p in spec.params)))
 
     v = op  # vector instructions read better as k.v("Add", ...)
 
     def cast(self, dst: LocalRef, src: LocalRef, count: Scalar, mode: str = "") -> None:
-        """Cast; the mode defaults to none when widening and round-to-nearest-even when narrowing."""
+        """Cast; the mode defaults to round-to-nearest-even where the pair of dtypes rounds, to none where it does
+        not."""
         if (src.dtype, dst.dtype) not in CASTS:
             raise TypeError(f"Cast has no {src.dtype} to {dst.dtype}")
-        widening = (ITEMSIZE[dst.dtype] > ITEMSIZE[src.dtype] and (src.dtype != "i32")) or (src.dtype, dst.dtype) == (
-            "i32",
-            "i64",
-        )
-        self.op("Cast", dst, src, mode=f"RoundMode::CAST_{mode or ('NONE' if widening else 'RINT')}", count=count)
+        default = "RINT" if "RINT" in CASTS[src.dtype, dst.dtype] else "NONE"
+        self.op("Cast", dst, src, mode=f"RoundMode::CAST_{mode or default}", count=count)
 
     def load(
         self,

@@ -11,12 +11,11 @@ from itertools import product
 from math import prod
 
 from moec.codegen.hazards import Violation
-from moec.codegen.instructions import INSTRUCTIONS, Param
+from moec.codegen.instructions import INSTRUCTIONS
+from moec.codegen.instructions.spec import FIELD
 from moec.codegen.interpret import Event, Interpreter, seats, value
 from moec.codegen.kernel_ir import ALIGN, ITEMSIZE, GmRef, Instr, Kernel, LoadScalar, Ref, StoreScalar, Witness
 from moec.codegen.traces import SAMPLE, cores_of
-
-FIELD = {"u8": 2**8 - 1, "u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 2**64 - 1, "i32": 2**31 - 1}
 
 
 def check_limits(kernel: Kernel) -> list[Violation]:
@@ -35,33 +34,33 @@ def _witness(kernel: Kernel, witness: Witness, core: int, seat: int) -> Iterator
     for event in walk.run():
         stmt = event.stmt
         refs: tuple[Ref, ...] = ()
+        aligned: tuple[int, ...] = ()
         if isinstance(stmt, Instr):
             refs = stmt.operands
+            aligned = tuple(o.align for o in INSTRUCTIONS[stmt.op].operands)
             yield from ((what, event) for what in _parameters(event))
         elif isinstance(stmt, LoadScalar | StoreScalar):
-            refs = (stmt.ref,)
-        yield from ((what, event) for ref in refs for what in _operand(walk, event, ref, sizes))
+            refs, aligned = (stmt.ref,), (0,)
+        for ref, unit in zip(refs, aligned, strict=True):
+            yield from ((what, event) for what in _operand(walk, event, ref, sizes, unit))
 
 
 def _parameters(event: Event) -> Iterator[str]:
     assert event.resolved is not None
     for p in INSTRUCTIONS[event.resolved.op].params:
         number = event.resolved.p[p.name]
-        if p.kind in FIELD and isinstance(number, int) and not 0 <= number <= _top(p):
-            yield f"{event.resolved.op} {p.name} out of range: {number}, at most {_top(p)}"
+        if p.kind in FIELD and isinstance(number, int) and not 0 <= number <= p.top:
+            yield f"{event.resolved.op} {p.name} out of range: {number}, at most {p.top}"
 
 
-def _top(p: Param) -> int:
-    return min(FIELD[p.kind], p.hi) if p.hi else FIELD[p.kind]
-
-
-def _operand(walk: Interpreter, event: Event, ref: Ref, sizes: dict[str, int]) -> Iterator[str]:
+def _operand(walk: Interpreter, event: Event, ref: Ref, sizes: dict[str, int], least: int) -> Iterator[str]:
+    """``least``: the alignment in bytes that the instruction asks for, besides that of the memory."""
     if isinstance(ref, GmRef):
         lo, hi, name, unit = 0, sizes[ref.tensor], f"GM:{ref.tensor}", 1
     else:
         b = walk.buffers[ref.buffer]
         lo = b.offset + int(value(ref.slot, walk.env)) * b.slot_bytes
-        hi, name, unit = lo + b.slot_bytes, b.space, ALIGN[b.space]
+        hi, name, unit = lo + b.slot_bytes, b.space, max(least, ALIGN[b.space])
     start = walk.start_of(ref)
     if not isinstance(event.stmt, LoadScalar | StoreScalar) and start % unit:
         yield f"{name} operand misaligned: byte {start}, must be a multiple of {unit}"

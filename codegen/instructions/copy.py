@@ -6,6 +6,10 @@ from __future__ import annotations
 from moec.codegen.instructions.spec import Extents, InstrSpec, Operand, Param, Resolved, Work, declare, repeats_of
 
 BLOCK = 32
+UP_TO_32_BITS = ("i8", "u8", "i16", "u16", "f16", "bf16", "i32", "u32", "f32")
+ANY = (*UP_TO_32_BITS, "i64", "u64")
+SUMS = ("i8", "i16", "f16", "bf16", "i32", "f32")
+"""What copies into device memory can add there."""
 
 
 def _count_extents(r: Resolved) -> Extents:
@@ -33,11 +37,12 @@ declare(
         "DataCopy",
         "DataCopy({dst}, {src}, {count})",
         _PATHS,
-        (Operand("dst", "w", ("UB", "L1", "GM")), Operand("src", "r", ("GM", "UB", "L1"))),
+        (Operand("dst", "w", ("UB", "L1", "GM"), ANY), Operand("src", "r", ("GM", "UB", "L1"), ANY)),
         (Param("count", "u32"),),
         _count_extents,
         _count_work,
         "contiguous copy; count * itemsize must be a multiple of 32 bytes",
+        same_dtype=("dst", "src"),
     )
 )
 
@@ -62,7 +67,7 @@ declare(
         "DataCopyBlocks",
         "DataCopy({dst}, {src}, DataCopyParams{{{blockCount}, {blockLen}, {srcStride}, {dstStride}}})",
         _PATHS,
-        (Operand("dst", "w", ("UB", "L1", "GM")), Operand("src", "r", ("GM", "UB", "L1"))),
+        (Operand("dst", "w", ("UB", "L1", "GM"), ANY), Operand("src", "r", ("GM", "UB", "L1"), ANY)),
         (
             Param("blockCount", "u16", hi=4095),
             Param("blockLen", "u16"),
@@ -72,6 +77,7 @@ declare(
         _blocks_extents,
         _blocks_work,
         "strided copy; lengths and gaps in 32-byte blocks",
+        same_dtype=("dst", "src"),
     )
 )
 
@@ -100,7 +106,7 @@ declare(
         "DataCopyPad({dst}, {src}, DataCopyExtParams{{{blockCount}, {blockLen}, {srcStride}, {dstStride}, 0}}, "
         "DataCopyPadExtParams<{T.dst}>{{{isPad}, {leftPadding}, {rightPadding}, {paddingValue}}})",
         {"GM->UB": "MTE2"},
-        (Operand("dst", "w", ("UB",)), Operand("src", "r", ("GM",))),
+        (Operand("dst", "w", ("UB",), ANY), Operand("src", "r", ("GM",), ANY)),
         (
             Param("blockCount", "u16", hi=4095),
             Param("blockLen", "u32", hi=2097151),
@@ -116,6 +122,7 @@ declare(
         "rows of any byte length into UB, each starting on a 32-byte block; blockLen and srcStride in bytes, dstStride "
         "in 32-byte blocks; paddings in elements (at most 32 bytes each side)",
         pad=True,
+        same_dtype=("dst", "src"),
     )
 )
 
@@ -138,7 +145,7 @@ declare(
         "DataCopyPadOut",
         "DataCopyPad({dst}, {src}, DataCopyExtParams{{{blockCount}, {blockLen}, {srcStride}, {dstStride}, 0}})",
         {"UB->GM": "MTE3"},
-        (Operand("dst", "w", ("GM",)), Operand("src", "r", ("UB",))),
+        (Operand("dst", "w", ("GM",), ANY), Operand("src", "r", ("UB",), ANY)),
         (
             Param("blockCount", "u16", hi=4095),
             Param("blockLen", "u32", hi=2097151),
@@ -149,6 +156,7 @@ declare(
         _pad_out_work,
         "rows of any byte length out of UB; blockLen and dstStride in bytes, srcStride in 32-byte blocks",
         pad=True,
+        same_dtype=("dst", "src"),
     )
 )
 
@@ -178,7 +186,7 @@ declare(
         "DataCopy({dst}, {src}, Nd2NzParams{{{ndNum}, {nValue}, {dValue}, {srcNdMatrixStride}, {srcDValue}, "
         "{dstNzC0Stride}, {dstNzNStride}, {dstNzMatrixStride}}})",
         {"GM->L1": "MTE2"},
-        (Operand("dst", "w", ("L1",)), Operand("src", "r", ("GM",))),
+        (Operand("dst", "w", ("L1",), UP_TO_32_BITS), Operand("src", "r", ("GM",), UP_TO_32_BITS)),
         (
             Param("ndNum", "u16", hi=4095),
             Param("nValue", "u16", hi=16384),
@@ -187,11 +195,12 @@ declare(
             Param("srcDValue", "u16"),
             Param("dstNzC0Stride", "u16", hi=16384),
             Param("dstNzNStride", "u16", hi=16384),
-            Param("dstNzMatrixStride", "u16"),
+            Param("dstNzMatrixStride", "u16", hi=16384),
         ),
         _nd2nz_extents,
         _nd2nz_work,
         "row-major device matrix into L1 as columns of 32 bytes (NZ); ragged last column is zero-filled",
+        same_dtype=("dst", "src"),
     )
 )
 
@@ -208,7 +217,7 @@ for _name, _call, _doc in (
             _name,
             _call,
             "S",
-            (Operand("like", "", ("GM", "UB", "L0C")),),
+            (Operand("like", "", ("GM", "UB", "L0C"), SUMS),),
             (),
             _nothing,
             lambda r, p: Work("scalar"),
@@ -220,7 +229,7 @@ declare(
         "BypassL2",
         "{of}.SetL2CacheHint(CacheMode::CACHE_MODE_DISABLE)",
         "S",
-        (Operand("of", "", ("GM",)),),
+        (Operand("of", "", ("GM",), ANY),),
         (),
         _nothing,
         lambda r, p: Work("scalar"),
@@ -237,7 +246,7 @@ declare(
         "DataCacheCleanAndInvalid",
         "DataCacheCleanAndInvalid<{T.dst}, CacheLine::ENTIRE_DATA_CACHE, DcciDst::CACHELINE_OUT>({dst})",
         "S",
-        (Operand("dst", "rw", ("GM",)),),
+        (Operand("dst", "rw", ("GM",), ANY),),
         (),
         lambda r: {"dst": 64},
         lambda r, p: Work("scalar"),

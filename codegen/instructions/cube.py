@@ -5,6 +5,7 @@ from __future__ import annotations
 from moec.codegen.instructions.spec import Extents, InstrSpec, Operand, Param, Resolved, Work, declare
 
 FRACTAL = 512  # bytes of one 16 x C0 fractal
+FACTORS = ("f32", "f16", "bf16", "i8")
 
 
 def _load2d_extents(r: Resolved) -> Extents:
@@ -20,7 +21,7 @@ declare(
         "LoadData({dst}, {src}, LoadData2DParams{{{startIndex}, {repeatTimes}, {srcStride}, 0, {dstGap}, "
         "{ifTranspose}, 0}})",
         {"L1->L0A": "MTE1", "L1->L0B": "MTE1"},
-        (Operand("dst", "w", ("L0A", "L0B")), Operand("src", "r", ("L1",))),
+        (Operand("dst", "w", ("L0A", "L0B"), FACTORS), Operand("src", "r", ("L1",), FACTORS)),
         (
             Param("startIndex", "u16"),
             Param("repeatTimes", "u8"),
@@ -31,6 +32,8 @@ declare(
         _load2d_extents,
         lambda r, path: Work("load2d", path, r.n("repeatTimes") * FRACTAL, r.dtypes["src"]),
         "512-byte fractals; srcStride from start to start, dstGap from end to start, both in fractals",
+        same_dtype=("dst", "src"),
+        only={(d, d): {"ifTranspose": (False,)} for d in ("f32", "i8")},
     )
 )
 
@@ -54,7 +57,7 @@ declare(
         "LoadDataWithTranspose({dst}, {src}, LoadData2dTransposeParams{{{startIndex}, {repeatTimes}, {srcStride}, "
         "{dstGap}, {dstFracGap}}})",
         {"L1->L0A": "MTE1", "L1->L0B": "MTE1"},
-        (Operand("dst", "w", ("L0A", "L0B")), Operand("src", "r", ("L1",))),
+        (Operand("dst", "w", ("L0A", "L0B"), FACTORS), Operand("src", "r", ("L1",), FACTORS)),
         (
             Param("startIndex", "u16"),
             Param("repeatTimes", "u8"),
@@ -65,6 +68,7 @@ declare(
         _transpose_extents,
         _transpose_work,
         "squares of 16x16 (f32: two fractals) transposed on the way; strides in squares, gaps in fractals",
+        same_dtype=("dst", "src"),
     )
 )
 
@@ -82,9 +86,9 @@ declare(
         "Mmad({c}, {a}, {b}, MmadParams{{{m}, {n}, {k}, {unitFlag}, false, {cmatrixInitVal}}})",
         "M",
         (
-            Operand("c", "rw", ("L0C",), ("f32", "i32")),
-            Operand("a", "r", ("L0A",), ("f32", "f16", "bf16", "i8")),
-            Operand("b", "r", ("L0B",), ("f32", "f16", "bf16", "i8")),
+            Operand("c", "rw", ("L0C",), ("f32", "i32"), align=1024),
+            Operand("a", "r", ("L0A",), FACTORS),
+            Operand("b", "r", ("L0B",), FACTORS),
         ),
         (
             Param("m", "u16", hi=4095),
@@ -97,8 +101,13 @@ declare(
         lambda r, path: Work("mmad", "", 0, r.dtypes["a"], m=r.n("m"), n=r.n("n"), k=r.n("k")),
         "c (+)= a @ b; cmatrixInitVal true starts from zero",
         same_dtype=("a", "b"),
+        only={("i32" if d == "i8" else "f32", d, d): {} for d in FACTORS},
+        closed=True,
     )
 )
+
+
+QUANT = {"f32": "NoQuant", "f16": "F322F16", "bf16": "F322BF16"}
 
 
 def _fixpipe_extents(r: Resolved) -> Extents:
@@ -119,18 +128,19 @@ declare(
         "Fixpipe<{T.dst}, {T.src}, CFG_ROW_MAJOR>({dst}, {src}, FixpipeParamsV220{{{nSize}, {mSize}, {srcStride}, "
         "{dstStride}, false, {quantPre}, 0, 1, 0, 0, {unitFlag}}})",
         {"L0C->GM": "FIX"},
-        (Operand("dst", "w", ("GM",)), Operand("src", "r", ("L0C",))),
+        (Operand("dst", "w", ("GM",), ("f32", "f16", "bf16")), Operand("src", "r", ("L0C",), ("f32",))),
         (
             Param("nSize", "u16", hi=4095),
             Param("mSize", "u16", hi=8192),
             Param("srcStride", "u16"),
             Param("dstStride", "u32"),
-            Param("quantPre", "enum", ("QuantMode_t::NoQuant", "QuantMode_t::F322F16", "QuantMode_t::F322BF16")),
+            Param("quantPre", "enum", tuple(f"QuantMode_t::{m}" for m in QUANT.values())),
             Param("unitFlag", "u8"),
         ),
         _fixpipe_extents,
         _fixpipe_work,
         "L0C tile to a row-major device matrix, rounding to the destination's dtype; srcStride in rows of L0C, "
         "dstStride in elements",
+        only={(d, "f32"): {"quantPre": (f"QuantMode_t::{m}",)} for d, m in QUANT.items()},
     )
 )

@@ -73,8 +73,8 @@ declare(
             Param("repeatTime", "u8", hi=255),
             Param("dstStride", "u16"),
             Param("srcStride", "u16"),
-            Param("dstRepeatSize", "u16"),
-            Param("srcRepeatSize", "u16"),
+            Param("dstRepeatSize", "u16", hi=4095),
+            Param("srcRepeatSize", "u16", hi=4095),
         ),
         _copy_extents,
         rep_work,
@@ -220,7 +220,11 @@ declare(
         "{validBit}, {repeatTimes}); }}",
         "V",
         (Operand("dst", "w", UB, F), *(Operand(n, "r", UB, F) for n in LISTS)),
-        (*(Param(f"length{i}", "u16") for i in range(1, 5)), Param("validBit", "u16"), Param("repeatTimes", "i32")),
+        (
+            *(Param(f"length{i}", "u16", hi=4095) for i in range(1, 5)),
+            Param("validBit", "u16", hi=15),
+            Param("repeatTimes", "i32", hi=255),
+        ),
         _mrg_extents,
         lambda r, p: Work(
             "vector", "", int(_mrg_extents(r)["dst"]), r.dtypes["dst"], repeats=repeats_of(int(_mrg_extents(r)["dst"]))

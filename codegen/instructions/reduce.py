@@ -24,9 +24,9 @@ def _whole_extents(values: int) -> Callable[[Resolved], Extents]:
 _WHOLE = (
     Param("mask", "i32", hi=128),
     Param("repeatTime", "i32", hi=255),
-    Param("dstRepStride", "i32"),
-    Param("srcBlkStride", "i32"),
-    Param("srcRepStride", "i32"),
+    Param("dstRepStride", "i32", hi=65535),
+    Param("srcBlkStride", "i32", hi=65535),
+    Param("srcRepStride", "i32", hi=65535),
 )
 declare(
     InstrSpec(

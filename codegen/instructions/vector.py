@@ -6,7 +6,7 @@ strides and repeat strides count 32-byte blocks; repeat stride 0 reads (or accum
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from moec.codegen.instructions.spec import Extents, InstrSpec, Operand, Param, Resolved, Work, declare, repeats_of
 
@@ -109,17 +109,19 @@ for _name in ("And", "Or"):
 _binary("MulAddDst", F, dst="rw")
 
 
-def _scalar(name: str, dtypes: tuple[str, ...], kind: str = "elem", dst: str = "w") -> None:
+def _scalar(name: str, dtypes: tuple[str, ...], dst: str = "w", most: Mapping[str, int] | None = None) -> None:
+    """``most``: the largest scalar of a dtype, which cannot be negative then."""
     declare(
         InstrSpec(
             name,
             f"{name}({{dst}}, {{src}}, {{scalar}}, {{count}})",
             "V",
             (Operand("dst", dst, UB, dtypes), Operand("src", "r", UB, dtypes)),
-            (Param("scalar", kind), *COUNT),
+            (Param("scalar", "elem"), *COUNT),
             count_extents("dst", "src"),
             count_work,
             same_dtype=("dst", "src"),
+            only={(d, d): {"scalar": range(top + 1)} for d, top in (most or {}).items()},
         )
     )
 
@@ -129,7 +131,7 @@ for _name in ("Adds", "Muls", "Maxs", "Mins"):
 _scalar("LeakyRelu", F)
 _scalar("Axpy", F, dst="rw")
 for _name in ("ShiftLeft", "ShiftRight"):
-    _scalar(_name, ("i16", "i32", "u16", "u32"))
+    _scalar(_name, ("i16", "i32", "u16", "u32"), most={"i16": 16, "u16": 16, "i32": 32, "u32": 32})
 
 _STRIDES1 = (
     Param("dstBlkStride", "u16"),
@@ -187,41 +189,45 @@ _unary("Relu", (*F, "i32"))
 _unary("Not", ("i16", "u16"))
 
 ROUND = tuple(f"RoundMode::CAST_{m}" for m in ("NONE", "RINT", "FLOOR", "CEIL", "ROUND", "TRUNC", "ODD"))
-CASTS = frozenset(
-    {
-        ("bf16", "f32"),
-        ("f32", "bf16"),
-        ("f16", "f32"),
-        ("f32", "f16"),
-        ("f32", "i32"),
-        ("i32", "f32"),
-        ("f32", "i16"),
-        ("i16", "f32"),
-        ("f32", "i64"),
-        ("i64", "f32"),
-        ("f16", "i8"),
-        ("i8", "f16"),
-        ("f16", "u8"),
-        ("u8", "f16"),
-        ("f16", "i16"),
-        ("i16", "f16"),
-        ("f16", "i32"),
-        ("bf16", "i32"),
-        ("i32", "i64"),
-        ("i64", "i32"),
-        ("f32", "f32"),
-    }
-)
+_NONE, _ROUND = ("NONE",), ("RINT", "FLOOR", "CEIL", "ROUND", "TRUNC")
+CASTS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("u8", "f16"): _NONE,
+    ("i8", "f16"): _NONE,
+    ("i16", "f16"): (*_ROUND, "NONE"),
+    ("i16", "f32"): _NONE,
+    ("f16", "u8"): (*_ROUND, "NONE"),
+    ("f16", "i8"): (*_ROUND, "NONE"),
+    ("f16", "i16"): _ROUND,
+    ("f16", "i32"): _ROUND,
+    ("f16", "f32"): _NONE,
+    ("bf16", "i32"): _ROUND,
+    ("bf16", "f32"): _NONE,
+    ("i32", "i16"): _NONE,
+    ("i32", "f32"): (*_ROUND, "NONE"),
+    ("i32", "i64"): _NONE,
+    ("f32", "i16"): _ROUND,
+    ("f32", "f16"): (*_ROUND, "ODD", "NONE"),
+    ("f32", "bf16"): _ROUND,
+    ("f32", "i32"): _ROUND,
+    ("f32", "f32"): _ROUND,
+    ("f32", "i64"): _ROUND,
+    ("i64", "i32"): _NONE,
+    ("i64", "f32"): _ROUND,
+}
+"""Round modes of each pair (source, destination)."""
+_HELD = tuple(sorted({dtype for pair in CASTS for dtype in pair}))
 declare(
     InstrSpec(
         "Cast",
         "Cast({dst}, {src}, {mode}, {count})",
         "V",
-        (Operand("dst", "w", UB), Operand("src", "r", UB)),
+        (Operand("dst", "w", UB, _HELD), Operand("src", "r", UB, _HELD)),
         (Param("mode", "enum", ROUND), *COUNT),
         count_extents("dst", "src"),
         count_work,
-        "pairs (source, destination) in CASTS",
+        "rounds as the pair of dtypes allows; NONE where nothing is lost",
+        only={(dst, src): {"mode": [f"RoundMode::CAST_{m}" for m in modes]} for (src, dst), modes in CASTS.items()},
+        closed=True,
     )
 )
 
@@ -234,6 +240,7 @@ def _compare_extents(r: Resolved) -> Extents:
 
 
 CMP = tuple(f"CMPMODE::{m}" for m in ("LT", "GT", "EQ", "LE", "GE", "NE"))
+_EQUAL = {"mode": ("CMPMODE::EQ",)}
 declare(
     InstrSpec(
         "Compare",
@@ -249,6 +256,7 @@ declare(
         count_work,
         "one bit per element; count * itemsize a multiple of 256 bytes; i32 only EQ",
         same_dtype=("src0", "src1"),
+        only={("u8", "i32", "i32"): _EQUAL},
     )
 )
 declare(
@@ -261,6 +269,7 @@ declare(
         _compare_extents,
         count_work,
         "one bit per element; count * itemsize a multiple of 256 bytes; i32 only EQ",
+        only={("u8", "i32"): _EQUAL},
     )
 )
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import typer
 
 from moec.cli.common import Json, print_json, print_table
-
-if TYPE_CHECKING:
-    from moec.codegen.instructions.spec import InstrSpec
 
 
 def passes(as_json: Json = False) -> None:
@@ -67,20 +63,29 @@ def ops(as_json: Json = False) -> None:
     print_table(("signature", "cost", "what it is"), [(r["signature"], r["cost"], r["summary"]) for r in rows])
 
 
-def instructions(as_json: Json = False) -> None:
+def instructions(
+    as_json: Json = False,
+    review: Annotated[
+        bool, typer.Option("--review", help="Compare each call with what CANN's documents say of it for 910B.")
+    ] = False,
+) -> None:
     """List the AscendC calls that kernels are made of: pipe, data types on 910B, the call as it is written.
 
     Static checks, the emitter and the cycle model read the same table, and nothing outside it is ever emitted but
-    flags, barriers and buffers.
+    flags, barriers and buffers. With --review: parameter order, data types, limits and alignment as documented, beside
+    what moec emits, and a verdict.
     """
     from moec.codegen.instructions import INSTRUCTIONS
 
+    if review:
+        _review(as_json)
+        return
     rows: list[dict[str, Any]] = [
         {
             "instruction": name,
             "pipe": s.pipe if isinstance(s.pipe, str) else dict(s.pipe),
             "dtypes": {o.name: list(o.dtypes) for o in s.operands},
-            "call": _spelled(s),
+            "call": s.spelled,
             "fields": {p.name: p.kind for p in s.params},
             "doc": s.doc,
         }
@@ -97,10 +102,33 @@ def instructions(as_json: Json = False) -> None:
     print_table(("instruction", "pipe", "data types", "call", "what it is"), cells)
 
 
-def _spelled(spec: InstrSpec) -> str:
-    """The call with the names of its operands and parameters; ``T`` stands for an operand's type."""
-    names = {name: name for name in (*(o.name for o in spec.operands), *(p.name for p in spec.params))}
-    return spec.call.format(**names, T=SimpleNamespace(**{o.name: "T" for o in spec.operands}))
+def _review(as_json: bool) -> None:
+    """The documented calls, and how moec's compare."""
+    from moec.targets.ascend.api import dtypes_text, review
+
+    rows: list[dict[str, Any]] = [
+        {
+            "call": r.documented.call,
+            "emitted": dtypes_text(r.dtypes),
+            "documented": dtypes_text(r.documented.allowed),
+            "limits": dict(r.documented.limits),
+            "alignment": dict(r.documented.alignment),
+            "note": r.documented.note,
+            "source": f"CANN asc-devkit docs: {r.documented.source}",
+            "verdict": r.verdict,
+        }
+        for r in review()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    cells = []
+    for r in rows:
+        bounds = [f"{name} <= {most}" for name, most in r["limits"].items()]
+        bounds += [f"{where} at {unit} B" for where, unit in r["alignment"].items()]
+        about = "; ".join([*bounds, *([r["note"]] if r["note"] else [])])
+        cells.append((r["call"], r["emitted"], r["documented"], about, r["source"], r["verdict"]))
+    print_table(("documented call", "emitted types", "documented for 910B", "limits", "source", "verdict"), cells)
 
 
 def targets(as_json: Json = False) -> None:

@@ -64,7 +64,7 @@ VECTOR = {
 
 CUBE = {
     "misaligned_l0a": "misaligned operand .*multiple of 512",
-    "misaligned_l0c": "misaligned operand .*multiple of 64",
+    "misaligned_l0c": "misaligned operand .*C starts at byte 64 of L0C, which must be a multiple of 1024",
     "transpose_float": "16-bit types; use LoadDataWithTranspose",
     "load_into_l1": "wrong memory",
     "load_outside_l0": "outside the buffer",

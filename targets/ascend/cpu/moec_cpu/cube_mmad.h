@@ -149,7 +149,7 @@ void mmad(const LocalRef& c, const LocalRef& a, const LocalRef& b, const LocalRe
     in.require(c.space == L0C && a.space == L0A && b.space == L0B, "operand in the wrong memory", "C in L0C (CO1), A in L0A (A2), B in L0B (B2)");
     in.require(p.m <= 4095 && p.n <= 4095 && p.k <= 4095, "shape out of range", fmt("m %u, n %u, k %u: at most 4095", unsigned(p.m), unsigned(p.n), unsigned(p.k)));
     in.require(p.unitFlag == 0 || p.unitFlag == 2 || p.unitFlag == 3, "parameter out of range", "unitFlag is 0, 2 or 3");
-    in.align(c, "C");
+    in.align(c, 1024, "C");
     in.align(a, "A");
     in.align(b, "B");
     MmadShape s = mmad_shape<T>(p);

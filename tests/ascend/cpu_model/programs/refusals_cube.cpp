@@ -27,7 +27,7 @@
     WaitFlag<HardEvent::MTE1_M>(7)
 
 CUBE_CASE(misaligned_l0a, 1024) { TENSORS; LoadData(a[16], l, LoadData2DParams(0, 1, 1, 0, 0, false, 0)); }  // misaligned_l0a
-CUBE_CASE(misaligned_l0c, 1024) { TENSORS; LOADED; Mmad(c[8], a, b, MmadParams(16, 16, 16, 0, false, true)); }  // misaligned_l0c
+CUBE_CASE(misaligned_l0c, 1024) { TENSORS; LOADED; Mmad(c[16], a, b, MmadParams(16, 16, 16, 0, false, true)); }  // misaligned_l0c
 CUBE_CASE(transpose_float, 1024) { TENSORS; auto f = l.ReinterpretCast<float>(); LoadData(a.ReinterpretCast<float>(), f, LoadData2DParams(0, 1, 1, 0, 0, true, 0)); }  // transpose_float
 CUBE_CASE(load_into_l1, 1024) { TENSORS; LoadData(l[2048], l, LoadData2DParams(0, 1, 1, 0, 0, false, 0)); }  // load_into_l1
 CUBE_CASE(load_outside_l0, 1024) { TENSORS; LoadData(a[32768 - 256], l, LoadData2DParams(0, 2, 1, 0, 0, false, 0)); }  // load_outside_l0
