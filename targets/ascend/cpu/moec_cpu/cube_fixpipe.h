@@ -105,7 +105,7 @@ void fixpipe(Instr& in, const LocalRef& src, const AscendC::FixpipeParamsV220& p
         }
     }
     if (p.unitFlag) in.c.unit_fix = snapshot(in.c, FIX);
-    in.count(static_cast<uint64_t>(matrices) * p.mSize * p.nSize * sizeof(S));
+    in.count(static_cast<uint64_t>(matrices) * p.mSize * p.nSize * sizeof(D));
 }
 
 }  // namespace moec_cpu
