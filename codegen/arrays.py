@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -78,5 +79,6 @@ def read_outputs(manifest: Mapping[str, Any], sizes: Mapping[str, int], folder: 
     for e in manifest["outputs"]:
         shape = tuple(evaluate(parse_dim(d), sizes) for d in e["shape"])
         raw = np.fromfile(folder / e["file"], dtype=np.uint8)
-        out[e["name"]] = raw.view(dtype(e["dtype"]).carrier).reshape(shape)
+        whole = raw.view(dtype(e["dtype"]).carrier)
+        out[e["name"]] = whole[: math.prod(shape)].reshape(shape) if e.get("room") else whole.reshape(shape)
     return out

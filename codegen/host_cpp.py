@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
+from moec.codegen.lengths import Length
 from moec.codegen.program import Program, Tensor
 from moec.codegen.steps import COMPUTE, HOST, Bind, Collective, HostOp, Param, Record, Wait
 from moec.ir.symbol import Dim, parse_dim
@@ -143,6 +144,13 @@ def bind_lines(step: Bind, program: Program, cpp: str, dim: Printer) -> list[str
     return [
         f'[[maybe_unused]] const int64_t {cpp} = Within({read}, "{step.symbol}", {dim(step.low)}, {dim(step.high)});'
     ]
+
+
+def length_line(length: Length, program: Program, cpp: str, dim: Printer) -> str:
+    """The statement that, when all is done, checks a size that only the device knew."""
+    t = program.tensor(length.tensor)
+    room = f'"{length.symbol}", {dim(length.low)}, {dim(length.most)}'
+    return f"[[maybe_unused]] const int64_t {cpp} = Within(Number<{INTEGERS[t.dtype]}>({variable(t)}), {room});"
 
 
 def host_lines(step: HostOp, program: Program, dim: Printer) -> list[str]:

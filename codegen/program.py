@@ -11,6 +11,7 @@ from math import prod
 
 from moec.codegen.interpret import value
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
+from moec.codegen.lengths import Length
 from moec.codegen.operator_call import Choice, OperatorCall
 from moec.codegen.steps import COMPUTE, HOST, Access, Bind, Collective, HostOp, Record, Wait
 from moec.codegen.steps import accesses as own_accesses
@@ -61,7 +62,7 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel run: ``operands`` maps its parameters to tensors, ``args`` its run-time arguments to dimensions.
-    Nothing runs where ``when`` is 0.
+    Nothing runs where ``when`` is 0. ``lengths``: parameters that hold a length, and the symbol that it is.
     """
 
     kernel: str
@@ -70,6 +71,7 @@ class Launch:
     nodes: tuple[str, ...] = ()
     stream: str = COMPUTE
     when: Dim = 1
+    lengths: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,8 @@ class Program:
     groups: tuple[Group, ...] = ()
     shards: tuple[tuple[str, str, int], ...] = ()
     """Inputs and weights (their outside names) of which the members of a group have equal parts along an axis."""
+    lengths: tuple[Length, ...] = ()
+    """Sizes that only the device knows until all is done; in shapes of outputs alone."""
 
     def kernel(self, name: str) -> Kernel:
         return next(k for k in self.kernels if k.name == name)
@@ -172,8 +176,12 @@ class Program:
         """The symbols that data decides, and the steps (indices) from which on they are known."""
         return {s.symbol: i for i, s in enumerate(self.steps) if isinstance(s, Bind)}
 
-    def left_to_the_device(self) -> list[str]:
-        """Sizes that the layer leaves to the device, and the host reads all the same: kernels take lengths from it."""
+    def decided(self) -> set[str]:
+        """The symbols that data decides, whoever learns of them."""
+        return {*self.binds(), *(x.symbol for x in self.lengths)}
+
+    def read_all_the_same(self) -> list[str]:
+        """Sizes that the layer leaves to the device, and the host reads: collectives or its own steps need them."""
         return [
             s.symbol for s in self.steps if isinstance(s, Bind) and s.nodes and s.nodes[0].startswith("device_size")
         ]
@@ -192,10 +200,14 @@ class Program:
             kernels = {k.name: k for k in self.kernels}
             last = ends(self.steps, lambda step: accesses(step, kernels))
             out = {name: (first, last[name]) for name, (first, _) in out.items()}
-        for o in self.outputs:
-            if o.tensor in out:
-                out[o.tensor] = (out[o.tensor][0], len(self.steps))
+        for name in self.kept():
+            if name in out:
+                out[name] = (out[name][0], len(self.steps))
         return out
+
+    def kept(self) -> set[str]:
+        """The tensors that the host reads when all is done."""
+        return {*(o.tensor for o in self.outputs), *(x.tensor for x in self.lengths)}
 
     def deaths(self) -> dict[int, list[tuple[str, str]]]:
         """By step (index) the temporaries whose last use that is, each with the stream that alone ever touches it;
@@ -208,7 +220,7 @@ class Program:
             for stream, name, _ in accesses(step, kernels):
                 last[name] = i
                 who.setdefault(name, set()).add(stream)
-        kept = {o.tensor for o in self.outputs}
+        kept = self.kept()
         out: dict[int, list[tuple[str, str]]] = {}
         for name in (t.name for t in self.of_kind("temp")):
             if name in last and name not in kept and len(who[name]) == 1:

@@ -4,6 +4,7 @@ program main aic=24 aiv=48
 symbol T 1..64
 group ep {4; 1}
 sharded "w" over ep axis 0
+length n = counted {0; 2*T} ["device_size (layer.moe:4)"]
 tensor x f32 [T, 64] input "x"
 output "y" = h [T, 8]
 launch matmul_f32(a=x, b=w, c=h) {M = T} ["matmul (layer.moe:3)"]
@@ -23,6 +24,7 @@ from __future__ import annotations
 import json
 import re
 
+from moec.codegen.lengths import Length
 from moec.codegen.program import Output, Program, Step, Tensor
 from moec.codegen.steps_text import parse_step, print_step, split
 from moec.codegen.text import print_kernel
@@ -44,6 +46,7 @@ def print_program(p: Program) -> str:
     out += [f"sharded {json.dumps(name)} over {group} axis {axis}" for name, group, axis in p.shards]
     out += [f"tensor {t.name} {t.dtype} {_shape(t.shape)} {t.kind} {json.dumps(t.source)}" for t in p.tensors]
     out += [f"output {json.dumps(o.name)} = {o.tensor} {_shape(o.shape)}" for o in p.outputs]
+    out += [f"length {x.symbol} = {x.tensor} {{{x.low}; {x.most}}} {json.dumps(list(x.nodes))}" for x in p.lengths]
     out += [print_step(s) for s in p.steps]
     return "\n".join(out) + "\n" + "".join(print_kernel(k) for k in p.kernels)
 
@@ -60,6 +63,7 @@ _LINES = {
     "output": re.compile(r"(\".*\") = (\w+) \[(.*)\]"),
     "sharded": re.compile(r"(\".*\") over (\w+) axis (\d+)"),
     "group": re.compile(r"(\w+) \{(.*); (.*)\}"),
+    "length": re.compile(r"(\S+) = (\w+) \{(-?\d+); (.*)\} (\[.*\])"),
 }
 
 
@@ -73,6 +77,7 @@ def parse_program(text: str, file: str = "") -> Program:
     steps: list[Step] = []
     groups: list[Group] = []
     shards: list[tuple[str, str, int]] = []
+    lengths: list[Length] = []
     for number, line in enumerate(head.splitlines(), 1):
         word, _, rest = line.partition(" ")
         where = Where(file=file, line=number, text=line)
@@ -94,6 +99,8 @@ def parse_program(text: str, file: str = "") -> Program:
             tensors.append(Tensor(m[1], m[2], _dims(m[3]), m[4], json.loads(m[5])))
         elif word == "sharded":
             shards.append((json.loads(m[1]), m[2], int(m[3])))
+        elif word == "length":
+            lengths.append(Length(m[1], m[2], int(m[3]), parse_dim(m[4]), tuple(json.loads(m[5]))))
         elif word == "group":
             groups.append(Group(m[1], parse_dim(m[2]), parse_dim(m[3])))
         else:
@@ -109,4 +116,5 @@ def parse_program(text: str, file: str = "") -> Program:
         cores,
         groups=tuple(groups),
         shards=tuple(shards),
+        lengths=tuple(lengths),
     )

@@ -15,8 +15,17 @@ from moec.codegen.blocks import Block, blocks
 from moec.codegen.cpp import HELPERS, CppPrinter
 from moec.codegen.dims import scalar_of
 from moec.codegen.emit import Source, emit_kernel
-from moec.codegen.host_cpp import bind_lines, collective_lines, event_lines, host_lines, stream_name, variable
+from moec.codegen.host_cpp import (
+    bind_lines,
+    collective_lines,
+    event_lines,
+    host_lines,
+    length_line,
+    stream_name,
+    variable,
+)
 from moec.codegen.kernel_ir import Kernel
+from moec.codegen.lengths import read_by
 from moec.codegen.lower.base import identifier
 from moec.codegen.operator_call import OperatorCall
 from moec.codegen.operator_cpp import call_lines
@@ -105,22 +114,29 @@ def _write_weights(program: Program, offsets: Mapping[str, int], path: Path) -> 
 
 
 def manifest(program: Program, offsets: Mapping[str, int]) -> dict[str, object]:
-    """What goes in and out: dtypes, shapes as text, symbols with bounds, weights with their place in weights.bin."""
+    """What goes in and out: dtypes, shapes as text, symbols with bounds, weights with their place in weights.bin.
+
+    An output with ``room`` has a buffer for the most there may be, of which the first elements are the output.
+    """
 
     def entry(prefix: str, name: str, t: Tensor, shape: Sequence[Dim]) -> dict[str, object]:
         return {"name": name, "file": file_name(prefix, name), "dtype": t.dtype, "shape": [str(d) for d in shape]}
 
     return {
         "name": program.name,
-        "symbols": {s: list(b) for s, b in sorted(program.symbols.items()) if s not in program.binds()},
-        "bound": sorted(program.binds()),
+        "symbols": {s: list(b) for s, b in sorted(program.symbols.items()) if s not in program.decided()},
+        "bound": sorted(program.decided()),
         "groups": [{"name": g.name, "size": str(g.size), "stride": str(g.stride)} for g in program.groups],
         "shards": [{"name": name, "group": group, "axis": axis} for name, group, axis in program.shards],
         "inputs": [entry("in", t.source, t, t.shape) for t in program.of_kind("input")],
         "weights": [
             entry("in", t.source, t, t.shape) | {"offset": offsets.get(t.name)} for t in program.of_kind("weight")
         ],
-        "outputs": [entry("out", o.name, program.tensor(o.tensor), o.shape) for o in program.outputs],
+        "outputs": [
+            entry("out", o.name, program.tensor(o.tensor), o.shape)
+            | ({"room": True} if read_by(o.shape, {x.symbol: x for x in program.lengths}) else {})
+            for o in program.outputs
+        ],
         "launches": [
             {"kernel": s.kernel, "nodes": list(s.nodes), "args": {n: str(d) for n, d in s.args}}
             for s in program.launches()
@@ -169,9 +185,10 @@ def _parts(program: Program, offsets: Mapping[str, int], soc: str) -> dict[str, 
         "symbols": [
             {"name": s, "cpp": c, "lo": program.symbols[s][0], "hi": program.symbols[s][1]}
             for s, c in cpp.items()
-            if s not in binds
+            if s not in program.decided()
         ],
-        "bound": [{"name": s, "cpp": cpp[s]} for s in binds],
+        "bound": [{"name": s, "cpp": cpp[s]} for s in (*binds, *(x.symbol for x in program.lengths))],
+        "lengths": [length_line(x, program, cpp[x.symbol], host.dim) for x in program.lengths],
         "groups": [_group(g, host) for g in program.groups],
         "exchanges": [
             {"op": s.op, "group": s.group, "stream": s.stream, "nodes": "; ".join(s.nodes).replace("|", "/")}

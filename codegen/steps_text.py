@@ -36,7 +36,8 @@ def print_step(s: Step) -> str:
     operands = ", ".join(f"{name}={tensor}" for name, tensor in s.operands)
     args = "; ".join(f"{name} = {dim}" for name, dim in s.args)
     when = "" if s.when == 1 else f" when {{{s.when}}}"
-    return f"launch {s.kernel}({operands}) {{{args}}} {nodes}{when}{_on(s.stream)}"
+    lengths = f" lengths {json.dumps(dict(s.lengths))}" if s.lengths else ""
+    return f"launch {s.kernel}({operands}) {{{args}}} {nodes}{when}{lengths}{_on(s.stream)}"
 
 
 def _on(stream: str, usual: str = COMPUTE) -> str:
@@ -68,7 +69,8 @@ def _nodes(text: str) -> tuple[str, ...]:
 def _launch(m: re.Match[str]) -> Step:
     args = tuple((n, parse_dim(d)) for n, d in _pairs(m[3], ";"))
     when = parse_dim(m[5]) if m[5] else 1
-    return Launch(m[1], tuple(_pairs(m[2], ",")), args, _nodes(m[4]), m[6] or COMPUTE, when)
+    lengths = tuple(json.loads(m[6]).items()) if m[6] else ()
+    return Launch(m[1], tuple(_pairs(m[2], ",")), args, _nodes(m[4]), m[7] or COMPUTE, when, lengths)
 
 
 def _collective(m: re.Match[str]) -> Step:
@@ -91,7 +93,10 @@ _ON = r"(?: on (\w+))?"
 _COLLECTIVE = r"(\w+) = (\w+) over (\w+) \{(.*?)\}(?: by (\w+))?(?: send (\w+) receive (\w+))? (\[.*\])" + _ON
 _EXCHANGES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v")
 _READ: dict[str, tuple[re.Pattern[str], Callable[[Any], Step]]] = {
-    "launch": (re.compile(r"(\w+)\((.*?)\) \{(.*?)\} (\[.*?\])(?: when \{(.*)\})?" + _ON), _launch),
+    "launch": (
+        re.compile(r"(\w+)\((.*?)\) \{(.*?)\} (\[.*?\])(?: when \{(.*?)\})?(?: lengths (\{.*\}))?" + _ON),
+        _launch,
+    ),
     "memset": (re.compile(r"(\w+)" + _ON), lambda m: Memset(m[1], m[2] or COMPUTE)),
     "copy": (re.compile(r"(\w+) = (\w+) (\[.*\])" + _ON), lambda m: Copy(m[1], m[2], _nodes(m[3]), m[4] or COMPUTE)),
     "library": (re.compile(r"(.*)"), lambda m: parse_call(m[1])),

@@ -12,13 +12,13 @@ Any order that respects these is a legal order of launches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
 
 from moec.ir.graph import Graph, Module, Node
-from moec.ir.symbol import Expr, symbols_of
+from moec.ir.symbol import symbols_of
+from moec.ops.calls import names_in
 from moec.ops.registry import OPS
-from moec.passes.effects import called, effectful_functions, has_effect
+from moec.passes.effects import effectful_functions, has_effect
 
 FREE_EFFECTS = ("to_host", "read_start", "read_wait", "host", "bind_size", "device_size")
 """Ops with an effect that is only not to be dropped."""
@@ -58,28 +58,6 @@ def must_follow(module: Module, graph: Graph) -> dict[Node, list[Node]]:
 
 def _is_barrier(node: Node) -> bool:
     return node.op not in FREE_EFFECTS and "collective" not in OPS[node.op].traits
-
-
-def names_in(node: Node, module: Module) -> Iterator[str]:
-    """The symbols that a node names: in its attributes and results, and in the functions that it runs."""
-    for v in node.results:
-        for d in v.type.shape or ():
-            yield from symbols_of(d)
-    for value in node.attrs.values():
-        yield from _symbols(value)
-    for name in called(node):
-        body = module.functions.get(name)
-        if body is not None and node.op != "call":
-            for inner in body:
-                yield from names_in(inner, module)
-
-
-def _symbols(value: Any) -> Iterator[str]:
-    if isinstance(value, Expr):
-        yield from symbols_of(value)
-    elif isinstance(value, tuple):
-        for each in value:
-            yield from _symbols(each)
 
 
 def held_by(node: Node, order: dict[Node, list[Node]]) -> set[Node]:

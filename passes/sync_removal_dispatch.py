@@ -29,8 +29,8 @@ from moec.ir.graph import Graph, Module, Node, Value
 from moec.ir.group import Group
 from moec.ir.symbol import Dim, evaluate, exact_div
 from moec.ir.types import I32, TensorType
+from moec.ops.calls import names_in
 from moec.ops.registry import OPS
-from moec.passes.launch_order import names_in
 from moec.rewrite.term import NoMatch
 
 ROW_WISE = ("grouped_matmul", "swiglu", "cast", "fused")

@@ -9,8 +9,8 @@ from moec.ir.graph import Graph, Module, Value, merged_origin
 from moec.ir.symbol import Dim, bounds, sym
 from moec.ir.types import F32, I32, I64
 from moec.ops.build import Builder
+from moec.ops.calls import names_in
 from moec.ops.registry import OPS
-from moec.passes.launch_order import names_in
 from moec.passes.sync_removal_dispatch import Dispatcher
 from moec.passes.sync_removal_reads import sweep
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from moec.ir.graph import Graph, Module, Node, merged_origin
 from moec.ir.symbol import DEFAULT_BOUND
 from moec.ops.build import Builder
+from moec.ops.calls import names_in
 from moec.ops.registry import OPS
 from moec.passes.base import Result
-from moec.passes.launch_order import names_in
 from moec.passes.sync_removal_exchange import exchange_otherwise
 from moec.passes.sync_removal_late import merge_reads, start_early, wait_late
 from moec.passes.sync_removal_reads import Twins, reads_of, reasons, sweep

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import ITEMSIZE, Kernel
+from moec.codegen.lengths import Length, read_by, reading, upper
 from moec.codegen.program import Copy, Launch, Memset, Output, Program, Step, Tensor, accesses
 from moec.codegen.steps import COMPUTE, COPY
 from moec.codegen.streams import with_events
@@ -27,6 +28,8 @@ from moec.ir.group import Group
 from moec.ir.symbol import Bounds, Dim, bounds, evaluate, symbols_of
 from moec.ir.types import DType
 from moec.ops.build import Builder
+from moec.ops.calls import names_in
+from moec.ops.registry import OPS
 
 Rule = Callable[["Lowering", Node], None]
 Library = Callable[["Lowering", Node], bool]
@@ -67,6 +70,8 @@ FAMILIES = (
     "views",
 )
 """Modules of this package that hold rules; those that exist are loaded."""
+ON_HOST = ("dims", "to_device", "read_start", "swap_out", "swap_in")
+"""Ops of the device whose sizes the host must know all the same: it makes or takes what they move."""
 
 
 def lowering(op: str) -> Callable[[Rule], Rule]:
@@ -121,6 +126,8 @@ class Lowering:
         self.forms: dict[tuple[str, Value], str] = {}  # buffers that hold a value in another dtype, by what it is for
         self.steps: list[Step] = []
         self.groups: dict[str, Group] = {}
+        self.lengths: dict[str, Length] = {}
+        self.to_device = set[str]() if library is not None else left_to_the_device(module)
 
     # -- tensors
 
@@ -187,8 +194,13 @@ class Lowering:
         self, node: Node, kernel: Kernel, operands: Mapping[str, str], args: Mapping[str, Dim], when: Dim = 1
     ) -> None:
         """Adds a launch of ``kernel``, which does nothing where ``when`` is 0; an equal kernel already there is used
-        again.
+        again. Lengths that the device knows are read by the kernel.
         """
+        lengths: list[tuple[str, str]] = []
+        args = {a.name: args[a.name] for a in kernel.args}
+        if read_by([*args.values(), when], self.lengths):
+            kernel, more, args, lengths = self._reading(kernel, operands, args, when)
+            operands, when = {**operands, **more}, upper(when, self.lengths)
         key = replace(kernel, name="", source=())
         if key not in self._kernels:
             self._kernels[key] = self._unique(kernel.name, self._kernel_names)
@@ -200,9 +212,30 @@ class Lowering:
                 )
         pairs = tuple((p.name, operands[p.name]) for p in kernel.params)
         numbers = tuple((a.name, args[a.name]) for a in kernel.args)
-        self.steps.append(Launch(self._kernels[key], pairs, numbers, (node_name(node),), when=when))
+        counted = tuple((p, s) for p, s in lengths)
+        self.steps.append(Launch(self._kernels[key], pairs, numbers, (node_name(node),), when=when, lengths=counted))
         name = self._kernels[key]
         self._emitted.setdefault(name, replace(kernel, name=name, source=(node_name(node),)))
+
+    def _reading(
+        self, kernel: Kernel, operands: Mapping[str, str], args: Mapping[str, Dim], when: Dim
+    ) -> tuple[Kernel, dict[str, str], dict[str, Dim], list[tuple[str, str]]]:
+        """``kernel`` as one that reads its lengths, and does nothing where there is nothing to write."""
+        written = [self._tensors[operands[p.name]].elements for p in kernel.params if p.direction != "in"]
+        conditions = [when]
+        if all(read_by([n], self.lengths) for n in written):
+            conditions.append(sum(written[1:], written[0]))
+        dtypes = {x.tensor: self._tensors[x.tensor].dtype for x in self.lengths.values()}
+        table = self.module.symbols
+        made, more, given = reading(kernel, args, conditions, self.lengths, dtypes, table)
+        symbols = {x.tensor: s for s, x in self.lengths.items()}
+        return made, more, given, [(p, symbols[t]) for p, t in more.items()]
+
+    def length(self, node: Node, symbol: str, low: int, most: Dim) -> None:
+        """From here on ``symbol`` is the number in the operand of ``node``, which the device knows: no more than
+        ``most``."""
+        tensor = self.tensor(node.operand(0))
+        self.lengths[symbol] = Length(symbol, tensor, low, upper(most, self.lengths), (node_name(node),))
 
     def memset(self, tensor: str) -> None:
         """Zeroes ``tensor`` before the following launches."""
@@ -299,7 +332,7 @@ class Lowering:
             graph.name,
             dict(self.module.symbols),
             tuple(self._emitted.values()),
-            tuple(self._tensors.values()),
+            tuple(replace(t, shape=tuple(upper(d, self.lengths) for d in t.shape)) for t in self._tensors.values()),
             tuple(
                 Output(name, self._storage[value], value.type.dims)
                 for value, name in zip(graph.outputs, graph.output_names, strict=True)
@@ -308,7 +341,18 @@ class Lowering:
             {"aic": self.capacities.aic, "aiv": self.capacities.aiv},
             groups=tuple(self.groups.values()),
             shards=tuple((name, s.group.name, s.axis) for name, given in self.module.shards.items() for s in given),
+            lengths=tuple(self.lengths.values()),
         )
+
+
+def left_to_the_device(module: Module) -> set[str]:
+    """The sizes of ``device_size`` that kernels alone need: no collective, step of the host or list of numbers names
+    them."""
+    found = {str(n.attrs["value"]) for n in module.main if n.op == "device_size"}
+    for node in module.main if found else ():
+        if "collective" in OPS[node.op].traits or OPS[node.op].place == "host" or node.op in ON_HOST:
+            found.difference_update(names_in(node, module))
+    return found
 
 
 def node_name(node: Node) -> str:

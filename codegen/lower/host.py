@@ -1,7 +1,7 @@
 """Lowering of what the host does: reads, steps on what it has read, sizes, and copies back to the device.
 
-A read is a copy on the copy stream; the host waits where it first touches what came. A size that the op set leaves to
-the device (``device_size``) is read as well: kernels take their lengths from the host.
+A read is a copy on the copy stream; the host waits where it first touches what came. A size that is left to the device
+(``device_size``) is read by the kernels themselves, where nothing but kernels needs it; else the host reads it as well.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ def bind_size(cx: Lowering, node: Node) -> None:
         raise NoKernel(Problem(f"{node.op} of {symbol}, which is no symbol", where(node)))
     low, high = cx.module.symbols[symbol]
     most: Dim = node.attrs.get("at_most", high)
+    if symbol in cx.to_device:
+        cx.length(node, symbol, low, most)
+        cx.alias(node.result, node.operand(0))
+        return
     cx.add(Bind(symbol, cx.on_host(node, node.operand(0)), low, most, (node_name(node),)))
     cx.alias(node.result, node.operand(0))
 

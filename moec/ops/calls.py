@@ -1,11 +1,16 @@
-"""Calls among the functions of a module: none calls itself, and taken apart they come to a bounded number of nodes."""
+"""Functions of a module: the sizes that a node and what it runs name; calls, of which none is of the function itself,
+and taken apart they come to a bounded number of nodes.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from moec.diagnostics import Problem, Where
-from moec.ir.graph import Graph, Module
+from moec.ir.graph import Graph, Module, Node
+from moec.ir.symbol import Expr, symbols_of
 from moec.ops.registry import OPS
 
 MAX_DEPTH = 100
@@ -13,6 +18,33 @@ MAX_DEPTH = 100
 
 MAX_NODES = 20_000_000
 """Nodes that a module has once each call is replaced by what it calls: a hundred models of 150,000 nodes."""
+
+
+def names_in(node: Node, module: Module) -> Iterator[str]:
+    """The symbols that a node names: in its attributes and results, and in the functions that it runs."""
+    for v in node.results:
+        for d in v.type.shape or ():
+            yield from symbols_of(d)
+    for value in node.attrs.values():
+        yield from _symbols(value)
+    for name in _called(node):
+        body = module.functions.get(name)
+        if body is not None and node.op != "call":
+            for inner in body:
+                yield from names_in(inner, module)
+
+
+def _symbols(value: Any) -> Iterator[str]:
+    if isinstance(value, Expr):
+        yield from symbols_of(value)
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _symbols(each)
+
+
+def _called(node: Node) -> list[str]:
+    definition = OPS.get(node.op)
+    return [] if definition is None else definition.functions(node.attrs)
 
 
 def call_problems(module: Module) -> list[Problem]:

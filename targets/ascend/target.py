@@ -169,17 +169,22 @@ class AscendTarget:
                 continue
             kernel = program.kernel(step.kernel)
             args = _args(step, program, sizes)
-            times.append(replace(self._kernel(kernel, args, scenario), kernel=kernel.name, nodes=step.nodes))
+            lengths = _lengths(step, program, sizes)
+            times.append(replace(self._kernel(kernel, args, scenario, lengths), kernel=kernel.name, nodes=step.nodes))
         banded = tuple(t if t.model == OP_MODEL_VERSION else _banded(t) for t in times)
         return Schedule(self.name, dict(sizes), banded, MODEL_VERSION)
 
-    def _kernel(self, kernel: Kernel, args: dict[str, int], scenario: Scenario | None) -> KernelTime:
-        """The time of ``kernel`` at ``args``. Without a scenario it is kept: after a pass the schedule asks again."""
+    def _kernel(
+        self, kernel: Kernel, args: dict[str, int], scenario: Scenario | None, lengths: dict[str, tuple[int]]
+    ) -> KernelTime:
+        """The time of ``kernel`` at ``args`` and the lengths that it reads. Without a scenario it is kept: after a pass
+        the schedule asks again."""
         if scenario is not None:
-            return kernel_time(simulate(kernel, self.machine, args, scenario, spans=SPANS))
-        key = replace(kernel, name="", source=()), tuple(args.items())
+            known = replace(scenario, data={**scenario.data, **lengths})
+            return kernel_time(simulate(kernel, self.machine, args, known, spans=SPANS))
+        key = replace(kernel, name="", source=()), tuple(args.items()), tuple(lengths.items())
         if key not in self._timed:
-            self._timed[key] = kernel_time(simulate(kernel, self.machine, args, spans=SPANS))
+            self._timed[key] = kernel_time(simulate(kernel, self.machine, args, Scenario(lengths), spans=SPANS))
         return self._timed[key]
 
     def _memset(self, program: Program, step: Memset, sizes: Sizes) -> KernelTime:
@@ -241,6 +246,12 @@ def _args(launch: Launch, program: Program, sizes: Sizes) -> dict[str, int]:
         return launch_args(launch, program.kernel(launch.kernel), sizes)
     except ValueError as error:
         raise Refusal(str(error), Where(node=", ".join(launch.nodes)), "choose sizes within the bounds") from None
+
+
+def _lengths(launch: Launch, program: Program, sizes: Sizes) -> dict[str, tuple[int]]:
+    """What a launch reads of lengths: what ``sizes`` says, else the most there may be."""
+    most = {x.symbol: x.most for x in program.lengths}
+    return {p: (sizes[s] if s in sizes else evaluate(most[s], sizes),) for p, s in launch.lengths}
 
 
 def _one_op(
