@@ -15,7 +15,7 @@ from moec.codegen.depend import Sync, candidates, innermost_loop, outermost_loop
 from moec.codegen.hazards import Violation, violations
 from moec.codegen.interpret import Path
 from moec.codegen.kernel_ir import Kernel
-from moec.codegen.ordered import Code, coded, ordered
+from moec.codegen.ordered import NONE, OTHER, Code, coded, first_fault
 from moec.codegen.placing import insert
 from moec.codegen.traces import Step, program_of
 from moec.codegen.weave import Places, Run, runs_of
@@ -93,7 +93,7 @@ class _Runs:
 
 
 def _minimal(runs: _Runs, syncs: Sequence[Sync]) -> list[Sync]:
-    """``syncs`` without those that none of ``runs`` needs, each tried in turn."""
+    """``syncs`` without those that none of ``runs`` needs, each tried in turn, with those that only serve its flags."""
     programs = runs.programs(syncs, _own_ids(syncs))
     wrong = [v for program in programs for v in violations(program)]
     if wrong:
@@ -101,18 +101,25 @@ def _minimal(runs: _Runs, syncs: Sequence[Sync]) -> list[Sync]:
     trials = [coded(program) for program in programs]
     dropped: set[int] = set()
     for i in sorted(range(len(syncs)), key=lambda i: _order(syncs[i], i)):
-        without: dict[int, tuple[list[Code], int]] = {}
-        for number, (program, pipes) in enumerate(trials):
-            rest = [step for step in program if step[-1] != i]
-            if len(rest) < len(program):
-                if not ordered(rest, pipes):
-                    trials.insert(0, trials.pop(number))  # likely to find the next fault too
-                    break
-                without[number] = rest, pipes
-        else:
-            dropped.add(i)
-            trials = [without.get(number, trial) for number, trial in enumerate(trials)]
+        if i in dropped:
+            continue
+        gone = {i}
+        while (fault := _without(trials, gone)) not in (NONE, OTHER):
+            gone.add(fault)  # a flag that was safe to set again only because of those: is it needed itself?
+        if fault == NONE:
+            dropped |= gone
+            trials = [([step for step in program if step[-1] not in gone], pipes) for program, pipes in trials]
     return [s for i, s in enumerate(syncs) if i not in dropped]
+
+
+def _without(trials: list[tuple[list[Code], int]], gone: set[int]) -> int:
+    """The first fault of a trial without the syncs in ``gone``."""
+    for number, (program, pipes) in enumerate(trials):
+        rest = [step for step in program if step[-1] not in gone]
+        if len(rest) < len(program) and (fault := first_fault(rest, pipes)) != NONE:
+            trials.insert(0, trials.pop(number))  # likely to find the next fault too
+            return fault
+    return NONE
 
 
 def _own_ids(syncs: Sequence[Sync]) -> list[int]:
