@@ -59,6 +59,13 @@ def test_barrier_mask_shows_when_strict() -> None:
     assert re.search(r"missing barrier .*Muls: reads .*Adds at .*PipeBarrier<PIPE_V>", message)
 
 
+def test_a_flag_set_again_too_early_shows_when_strict() -> None:
+    assert np.array_equal(run("sync", "one_event", TILES[:16]), TILES[:8] + TILES[8:16])
+    message = refusal("sync", "one_event", TILES[:16], env={"MOEC_CPU_STRICT": "1"})
+    places = f"sync.cpp:{line_of('sync', 'second set')} .*sync.cpp:{line_of('sync', 'first wait')}"
+    assert re.search(f"flag may be set twice .*{places}, and would set a flag", message)
+
+
 def test_pad_mask() -> None:
     assert re.search("never written", masked("padded", "pad", "pad", TILES[:8]))
 

@@ -63,6 +63,7 @@ MOEC_CPU_FN aclError aclrtDestroyEvent(aclrtEvent event)
 MOEC_CPU_FN aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream, MoecSite site = MoecSite::here())
 {
     if (!event || !moec_cpu::known_stream(stream)) return ACL_ERROR_INVALID_PARAM;
+    if (moec_cpu::masked("set", site)) return ACL_SUCCESS;
     moec_cpu::Stream& s = moec_cpu::stream_of(stream);
     auto recorded = std::make_shared<moec_cpu::Recorded>();
     recorded->stream = &s;
@@ -75,9 +76,10 @@ MOEC_CPU_FN aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream, Moec
     moec_cpu::enqueue(s, std::move(t));
     return ACL_SUCCESS;
 }
-MOEC_CPU_FN aclError aclrtSynchronizeEvent(aclrtEvent event)
+MOEC_CPU_FN aclError aclrtSynchronizeEvent(aclrtEvent event, MoecSite site = MoecSite::here())
 {
     if (!event) return ACL_ERROR_INVALID_PARAM;
+    if (moec_cpu::masked("wait", site)) return ACL_SUCCESS;
     auto recorded = static_cast<moec_cpu::HostEvent*>(event)->last;
     if (!recorded) return ACL_SUCCESS;
     moec_cpu::run_until(*recorded->stream, recorded->after);
@@ -87,6 +89,7 @@ MOEC_CPU_FN aclError aclrtSynchronizeEvent(aclrtEvent event)
 MOEC_CPU_FN aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event, MoecSite site = MoecSite::here())
 {
     if (!event || !moec_cpu::known_stream(stream)) return ACL_ERROR_INVALID_PARAM;
+    if (moec_cpu::masked("wait", site)) return ACL_SUCCESS;
     auto recorded = static_cast<moec_cpu::HostEvent*>(event)->last;
     moec_cpu::Stream* s = &moec_cpu::stream_of(stream);
     if (!recorded || recorded->stream == s) return ACL_SUCCESS;

@@ -2,7 +2,7 @@
 //   MOEC_CPU_MASK=<kind>@<file>:<line>[,...]  skip one site (kinds: set wait barrier syncall pad bound)
 //   MOEC_CPU_STATS=<path>                     instruction counts as JSON
 //   MOEC_CPU_ORDER=forward|reverse|random:<seed>  interleaving of the cores
-//   MOEC_CPU_STRICT=1                         a missing PipeBarrier between dependent instructions is an error
+//   MOEC_CPU_STRICT=1                         a missing PipeBarrier between dependent instructions is an error, a flag that may be set twice too
 //   MOEC_CPU_LIMIT=<n>                        refuse a launch after n instructions of one core (off by default)
 #pragma once
 #include <cstdlib>

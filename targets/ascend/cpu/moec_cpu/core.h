@@ -35,6 +35,8 @@ struct Event {
     bool set = false;
     Clock clock;
     Site site{"?", 0};
+    uint32_t waited = 0;  // when, on the pipe that waits, the last wait stood
+    Site wait_site{"?", 0};
 };
 
 struct Core {

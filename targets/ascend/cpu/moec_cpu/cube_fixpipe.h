@@ -176,4 +176,28 @@ void Fixpipe(const GlobalTensor<DstT>& dst, const LocalTensor<SrcT>& src, const 
     });
 }
 
+/// The same into L1, in NZ.
+template <typename DstT, typename SrcT, const FixpipeConfig& config = CFG_ROW_MAJOR>
+void Fixpipe(const LocalTensor<DstT>& dst, const LocalTensor<SrcT>& src, const LocalTensor<uint64_t>& cbufWorkspace, const FixpipeParamsV220& params,
+             Site site = Site::here())
+{
+    static_assert(kFixTypes<DstT, SrcT> && !std::is_same<DstT, SrcT>::value, "Fixpipe with scales: int32_t to half or 8 bits, float to 8 bits");
+    using namespace moec_cpu;
+    if (params.nSize == 0 || params.mSize == 0) return;
+    Instr in(FIX, "Fixpipe", site);
+    const LocalRef &to = dst.ref(), &from = cbufWorkspace.ref();
+    in.require(to.space == L1 && from.space == L1, "operand in the wrong memory", "dst and scales lie in L1");
+    in.require(config.format == CO2Layout::NZ, "rows into L1", "Fixpipe to L1 keeps NZ: use CFG_NZ");
+    in.align(to, "dst");
+    in.align(from, "cbufWorkspace");
+    in.read(from, from.addr, from.addr + params.nSize * 8ULL);
+    std::vector<uint64_t> scales(params.nSize);
+    std::memcpy(scales.data(), in.c.data(L1) + from.addr, scales.size() * 8);
+    fixpipe<DstT, SrcT>(in, src.ref(), params, false, scales.data(), [&](uint64_t element, const std::vector<DstT>& line) {
+        const uint64_t at = to.addr + element * sizeof(DstT), bytes = line.size() * sizeof(DstT);
+        in.write(to, at, at + bytes);
+        std::memcpy(in.c.data(L1) + at, line.data(), bytes);
+    });
+}
+
 }  // namespace AscendC

@@ -31,6 +31,14 @@ MOEC_CPU_FN Clock snapshot(Core& c, Pipe p)
     return k;
 }
 
+/// Whether `k` knows this core's pipe p to be past `time`, from its own flags or back from another core.
+MOEC_CPU_FN bool knows(const Core& c, const Clock& k, Pipe p, uint32_t time)
+{
+    if (k.local[p] >= time) return true;
+    size_t entry = static_cast<size_t>(c.id) * kPipes + p;
+    return k.world && entry < k.world->time.size() && k.world->time[entry] >= time;
+}
+
 /// Vector events mean nothing on a cube core of a mixed kernel, and the other way round.
 MOEC_CPU_FN bool foreign_event(const Core& c, const EventInfo& e)
 {
@@ -45,7 +53,8 @@ MOEC_CPU_FN Event& event_at(Core& c, AscendC::HardEvent e, int id, Site site, co
     return c.events[static_cast<int>(e)][id];
 }
 
-MOEC_CPU_FN void set_event(AscendC::HardEvent e, int id, Site site)
+/// `own`: whether the kernel chose the id; queues take the lowest free one, as the vendor's do.
+MOEC_CPU_FN void set_event(AscendC::HardEvent e, int id, Site site, bool own = true)
 {
     Core& c = core(site);
     const EventInfo& info = event_info(e);
@@ -56,8 +65,15 @@ MOEC_CPU_FN void set_event(AscendC::HardEvent e, int id, Site site)
         refuse(site, "flag set twice", fmt("%s id %d is still set from %s:%d; wait for it before setting it again", info.name,
                                            id, ev.site.file, ev.site.line));
     }
-    ev.set = true;
     ev.clock = snapshot(c, info.from);
+    if (own && g_config.strict && !knows(c, ev.clock, info.to, ev.waited)) {
+        refuse(site, "flag may be set twice",
+               fmt("%s id %d: %s may come here before %s has passed the wait at %s:%d, and would set a flag that is still set; "
+                   "let %s wait for %s first, or use another id",
+                   info.name, id, pipe_name(info.from), pipe_name(info.to), ev.wait_site.file, ev.wait_site.line,
+                   pipe_name(info.from), pipe_name(info.to)));
+    }
+    ev.set = true;
     ev.site = site;
     Count& n = stat_slot(info.from, "SetFlag");
     n.count += 1;
@@ -100,6 +116,10 @@ MOEC_CPU_FN void wait_event(AscendC::HardEvent e, int id, Site site)
     }
     ev.set = false;
     c.clock[info.to].join(ev.clock);
+    if (info.to != S) {  // the scalar unit is past its waits when it issues anything
+        ev.waited = ++c.now[info.to];
+        ev.wait_site = site;
+    }
     Count& n = stat_slot(info.to, "WaitFlag");
     n.count += 1;
 }

@@ -23,6 +23,28 @@ public:
         return out;
     }
 
+    /// `n` elements as they are.
+    template <typename T>
+    std::vector<T> raw(const AscendC::LocalTensor<T>& t, uint64_t n)
+    {
+        const LocalRef r = t.ref();
+        unified(r);
+        in.read(r, r.addr, r.addr + n * sizeof(T));
+        std::vector<T> out(n);
+        for (uint64_t i = 0; i < n; ++i) out[i] = load<T>(in.c.data(UB) + r.addr + i * sizeof(T));
+        return out;
+    }
+
+    template <typename T>
+    void put(const AscendC::LocalTensor<T>& t, const std::vector<T>& values)
+    {
+        const LocalRef r = t.ref();
+        unified(r);
+        in.write(r, r.addr, r.addr + values.size() * sizeof(T));
+        in.count(values.size() * sizeof(T), (values.size() * sizeof(T) + 255) / 256);
+        for (uint64_t i = 0; i < values.size(); ++i) store<T>(in.c.data(UB) + r.addr + i * sizeof(T), values[i]);
+    }
+
     template <typename T>
     void write(const AscendC::LocalTensor<T>& t, const std::vector<float>& values, uint64_t first = 0)
     {

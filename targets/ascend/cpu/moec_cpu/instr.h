@@ -259,13 +259,20 @@ private:
         }
     }
 
-    /// Adds an access that is known to be ordered after, or compatible with, all of the past.
+    /// Adds an access that is known to be ordered after, or compatible with, all of the past. Of earlier ones of its
+    /// kind and pipe the last stays while nothing orders it: this instruction may yet write what that one reads.
     MOEC_CPU_FN void remember(Interval& i, const Access& x) const
     {
+        uint32_t last = 0;
+        for (uint32_t k = 0; k < i.past.size(); ++k) {
+            const Access& p = i.past[k];
+            if (p.core == x.core && p.pipe == x.pipe && p.kind == x.kind && p.time != x.time) last = std::max(last, p.time);
+        }
         for (uint32_t k = 0; k < i.past.size();) {
             const Access& p = i.past[k];
             bool same = p.core == x.core && p.pipe == x.pipe && p.kind == x.kind;
-            bool drop = same || (x.kind == Kind::Read ? p.kind == Kind::Read && ordered(p) : ordered(p));
+            bool drop = same ? p.time != last || ordered(p)
+                             : x.kind == Kind::Read ? p.kind == Kind::Read && ordered(p) : ordered(p);
             if (drop) i.past.remove(k);
             else ++k;
         }

@@ -129,7 +129,7 @@ public:
         if (!foreign_event(core(site), event_info(kBackward))) {
             b.free_kind = kBackward;
             b.free_event = pick_event(kBackward, true, site);
-            set_event(kBackward, b.free_event, site);
+            set_event(kBackward, b.free_event, site, false);
             if (core(site).pipe) core(site).pipe->note_freed(&b);
         }
     }
@@ -205,7 +205,7 @@ private:
         if (kind != HardEvent::MAX && !foreign_event(core(site), event_info(kind))) {
             b.enqueue_kind = kind;
             b.enqueue_event = pick_event(kind, true, site);
-            set_event(kind, b.enqueue_event, site);
+            set_event(kind, b.enqueue_event, site, false);
         }
         return true;
     }

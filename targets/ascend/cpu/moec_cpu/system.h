@@ -164,6 +164,9 @@ private:
     uint32_t next_ = 0;
 };
 
+/// The part of a workspace that is the kernel's own: all of it, as no system part stands before it here.
+MOEC_CPU_FN GM_ADDR GetUserWorkspace(GM_ADDR workspace) { return workspace; }
+
 /// bf16 has no arithmetic: these are the scalar conversions.
 MOEC_CPU_FN float ToFloat(const bfloat16_t& value) { return static_cast<float>(value); }
 MOEC_CPU_FN bfloat16_t ToBfloat16(const float& value) { return bfloat16_t(value); }

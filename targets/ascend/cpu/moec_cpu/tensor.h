@@ -64,6 +64,31 @@ struct ElementRef {
 namespace AscendC {
 
 using moec_cpu::Site;
+template <typename T>
+class LocalTensor;
+
+}  // namespace AscendC
+
+namespace moec_cpu {
+
+/// `a op b` of whole tensors, computed where it is assigned (vec_operators.h). A comparison is named by its first letter
+/// of LT GT EQ, those that hold of equals too in lower case, and NE is N.
+template <typename T, char op>
+struct Infix {
+    AscendC::LocalTensor<T> a, b;
+    Site site;
+};
+/// The right-hand side, which notes where the expression stands.
+template <typename T>
+struct Located {
+    AscendC::LocalTensor<T> tensor;
+    Site site;
+    Located(const AscendC::LocalTensor<T>& t, Site at = Site::here()) : tensor(t), site(at) {}
+};
+
+}  // namespace moec_cpu
+
+namespace AscendC {
 
 template <typename T>
 class LocalTensor {
@@ -133,6 +158,15 @@ public:
     {
         return {*this, index, site};
     }
+
+    template <typename U, char op>
+    void operator=(const moec_cpu::Infix<U, op>& expression);
+
+#define MOEC_INFIX(SIGN, OP) \
+    friend moec_cpu::Infix<T, OP> operator SIGN(const LocalTensor& a, const moec_cpu::Located<T>& b) { return {a, b.tensor, b.site}; }
+    MOEC_INFIX(+, '+') MOEC_INFIX(-, '-') MOEC_INFIX(*, '*') MOEC_INFIX(/, '/') MOEC_INFIX(&, '&') MOEC_INFIX(|, '|')
+    MOEC_INFIX(<, 'L') MOEC_INFIX(>, 'G') MOEC_INFIX(<=, 'l') MOEC_INFIX(>=, 'g') MOEC_INFIX(==, 'E') MOEC_INFIX(!=, 'N')
+#undef MOEC_INFIX
 
     uint64_t GetPhyAddr() const { return ref_.addr; }
     uint64_t GetPhyAddr(uint32_t offset) const { return ref_.addr + offset * sizeof(T); }

@@ -295,7 +295,7 @@ CUBE_CASE(dequant, 16 * 32 * 2)
 }
 
 // the same with a scale a column, which lie behind the operands
-CUBE_CASE(dequant_columns, 16 * 32 * 2)
+CUBE_CASE(dequant_columns, 2 * 16 * 32 * 2)
 {
     Cube u(in, out);
     auto a = u.l0a.Get<int8_t>(), b = u.l0b.Get<int8_t>();
@@ -318,4 +318,11 @@ CUBE_CASE(dequant_columns, 16 * 32 * 2)
     FixpipeParamsV220 p(32, 16, 16, 32, false);
     p.quantPre = QuantMode_t::VDEQF16;
     Fixpipe(g, c, scales, p);
+    // and into L1, in NZ: two columns of 16
+    auto kept = u.l1.GetWithOffset<half>(512, 196608);
+    p.dstStride = 16;
+    Fixpipe<half, int32_t, CFG_NZ>(kept, c, scales, p);
+    SetFlag<HardEvent::FIX_MTE3>(0);
+    WaitFlag<HardEvent::FIX_MTE3>(0);
+    DataCopy(g[512], kept, 512);
 }

@@ -33,6 +33,28 @@ VECTOR_CASE(tiles, 1024)
     WaitFlag<HardEvent::MTE3_V>(0);
 }
 
+// two loads by one event: the second set may come before V has passed the first wait
+VECTOR_CASE(one_event, 32)
+{
+    TPipe pipe;
+    TBuf<TPosition::VECCALC> ub;
+    pipe.InitBuffer(ub, 1024);
+    auto x = ub.GetWithOffset<float>(8, 0), y = ub.GetWithOffset<float>(8, 32);
+    GlobalTensor<float> g, o;
+    g.SetGlobalBuffer((__gm__ float*)in);
+    o.SetGlobalBuffer((__gm__ float*)out);
+    DataCopy(x, g, 8);
+    SetFlag<HardEvent::MTE2_V>(0);
+    WaitFlag<HardEvent::MTE2_V>(0);  // first wait
+    DataCopy(y, g[8], 8);
+    SetFlag<HardEvent::MTE2_V>(0);  // second set
+    WaitFlag<HardEvent::MTE2_V>(0);
+    Add(x, x, y, 8);
+    SetFlag<HardEvent::V_MTE3>(0);
+    WaitFlag<HardEvent::V_MTE3>(0);
+    DataCopy(o, x, 8);
+}
+
 // padding that the arithmetic relies on
 VECTOR_CASE(padded, 32)
 {
