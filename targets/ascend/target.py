@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +132,10 @@ class AscendTarget:
         return replace(program, choices=tuple(chooser.choices))
 
     def _offer_us(self, tune: Sizes, offer: Offer) -> float:
-        """Microseconds of the library's calls for a node, by the operator model."""
-        return sum(call_time(self.machine, call, tune).us for call in offer.calls)
+        """Microseconds of the library's calls for a node, by the operator model, and of what is zeroed before them."""
+        sizes = [prod(evaluate(d, tune) for d in v.shape) * ITEMSIZE[v.dtype] for v in offer.zeroed]
+        zeroed = sum(self._filled("", size).us for size in sizes)
+        return sum(call_time(self.machine, call, tune).us for call in offer.calls) + zeroed
 
     def _own_us(self, tune: Sizes, whole: Module, node: Node) -> float | None:
         """Microseconds of moec's kernels for a node; None where it has none."""
@@ -188,14 +191,16 @@ class AscendTarget:
         return self._timed[key]
 
     def _memset(self, program: Program, step: Memset, sizes: Sizes) -> KernelTime:
+        return self._filled(f"memset_{step.tensor}", evaluate(program.tensor(step.tensor).bytes, sizes))
+
+    def _filled(self, name: str, size: int) -> KernelTime:
         """A fill at the rate of HBM, launched like a kernel of one vector core (inferred: not measured)."""
         m = self.machine
-        size = evaluate(program.tensor(step.tensor).bytes, sizes)
         launch = m["launch.aiv_base"] + m["launch.aiv_per_core"]
         cycles = -int(-size * m.hz // m["memory.hbm_rate"])
         work = m.us(cycles)
         return KernelTime(
-            f"memset_{step.tensor}", "dma", 1, cycles, launch + work, launch, size / m["memory.hbm_peak"] * 1e6,
+            name, "dma", 1, cycles, launch + work, launch, size / m["memory.hbm_peak"] * 1e6,
             "HBM" if work > launch else "launch", 0, size, model=MODEL_VERSION,
         )  # fmt: skip
 

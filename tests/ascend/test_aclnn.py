@@ -10,7 +10,7 @@ from ascend_run import built
 
 import moec
 from moec.codegen.operator_call import OperatorCall
-from moec.codegen.program import Program
+from moec.codegen.program import Memset, Program
 from moec.codegen.program_text import parse_program, print_program
 from moec.eval import run
 from moec.ir.graph import Graph, Module
@@ -20,6 +20,7 @@ from moec.ir.types import DTYPES, TensorType, dtype
 from moec.ops.build import Builder
 from moec.targets.ascend import load_target
 from moec.targets.ascend.aclnn.offer import RULES, NotOffered, offer
+from moec.targets.ascend.aclnn.time import call_time
 
 ROUTING = {
     "top_k": 3,
@@ -128,6 +129,39 @@ FUNCTIONS = (
     "MoeGatingTopKSoftmaxV2", "MoeTokenPermute", "MoeTokenPermuteGrad", "MoeTokenUnpermute", "MoeTokenUnpermuteGrad",
     "RmsNorm", "Softmax", "SwiGlu", "SwiGluGrad",
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["bf16", pytest.param("f16", marks=pytest.mark.slow)])
+def test_gradients_of_weights_in_f32_are_added_to_zeros(name: str, tmp_path: Path) -> None:
+    """Groups of 3, 0 and 2 rows; both products share the list of ends."""
+    module = parse_module(
+        f"func main(%d: {name}[5, 12], %r: {name}[5, 7], %c: i32[3]) -> (dw: f32[3, 12, 7], back: f32[3, 7, 12]) {{\n"
+        "  %1 = grouped_matmul_dw(%d, %r, %c) {to = !f32} : f32[3, 12, 7]\n"
+        "  %2 = grouped_matmul_dw(%r, %d, %c) {to = !f32} : f32[3, 7, 12]\n"
+        "  return %1, %2\n}\n"
+    )
+    target = load_target("ascend910b1")
+    program = target.lower(module, {}, "aclnn")
+    functions = ["aclnnCumsum", "aclnnGroupedMatmulAdd", "aclnnGroupedMatmulAdd"]
+    assert [c.function for c in calls_of(program)] == functions
+    assert sum(isinstance(s, Memset) for s in program.steps) == 2
+    given = inputs_of(module, 5) | {"c": np.array([3, 0, 2], np.int32)}
+    got, exact = built(program, tmp_path).outputs(given, {}), run(module, given, fp64=True)
+    for output, want in exact.items():
+        np.testing.assert_allclose(got[output], want, rtol=0, atol=1e-6 * np.abs(want).max())
+        assert not got[output][1].any()
+
+
+def test_zeros_before_a_call_are_paid_for() -> None:
+    """Weights of 256 MiB: the fill costs more than the product of one row."""
+    rows, counts = _t("bf16", 1, 8192), _t("i32", 1)
+    module = Module()
+    graph = module.add(Graph("main"))
+    values = [graph.add_input(f"x{i}", t) for i, t in enumerate((rows, rows, counts))]
+    node = Builder(graph).node("grouped_matmul_dw", *values, to=DTYPES["f32"])
+    target, made = load_target("ascend910b1"), offer(node, module)
+    calls = sum(call_time(target.machine, call, {}).us for call in made.calls)
+    assert target._offer_us({}, made) > calls + 8192 * 8192 * 4 / 1.8e12 * 1e6
 
 
 def test_every_offer_is_tried_above() -> None:

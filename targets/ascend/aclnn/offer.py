@@ -56,6 +56,7 @@ class Offer:
     def __init__(self, node: Node, module: Module):
         self.node, self.module = node, module
         self.steps: list[OperatorCall | Memset | Callable[[Lowering], None]] = []
+        self.zeroed: list[View] = []
         self._names: dict[str, Callable[[Lowering], str]] = {}
         self._forms: dict[str, Value] = {}
 
@@ -103,6 +104,7 @@ class Offer:
     def zero(self, view: View) -> None:
         """Fill with zero bytes."""
         self.steps.append(Memset(view.tensor))
+        self.zeroed.append(view)
 
     def call(self, function: str, since: str = READ, /, *, results: Sequence[str], **arguments: Argument) -> None:
         """A call; ``arguments`` in the order of the vendor's parameters."""

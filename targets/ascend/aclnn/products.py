@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moec.codegen.operator_call import Number, View, Views
 from moec.ir.symbol import Dim
-from moec.targets.ascend.aclnn.offer import NotOffered, Offer, data_type, floats, int64, offers
+from moec.targets.ascend.aclnn.offer import NotOffered, Offer, boolean, data_type, floats, int64, offers
 
 MOST_INNER = 65535
 """Largest last dimension of a grouped product's operands (aclnnGroupedMatmulV4: below 65536)."""
@@ -121,7 +121,38 @@ def grouped_matmul_dw(o: Offer) -> None:
     if len(node.operands) > 3 and node.operands[3] is not None:
         raise NotOffered("rows that are picked by indices")
     dy, rows = node.operand(0), node.operand(1)
-    floats(node, dy.type.dtype.name, rows.type.dtype.name, node.result.type.dtype.name)
+    dtype = floats(node, dy.type.dtype.name, rows.type.dtype.name)
+    if dtype != "f32" and node.result.type.dtype.name == "f32":
+        _added(o)
+        return
+    floats(node, dtype, node.result.type.dtype.name)
     _inner(dy.type.dims[-1], rows.type.dims[-1], dy.type.dims[0])
     groups = _group_list(o, 2)
     _grouped(o, turned(o.operand(0)), o.operand(1), None, groups, o.result(0), 2)
+
+
+def _added(o: Offer) -> None:
+    """The gradient in f32 of 16-bit operands: the library adds it to what is there, here zeros. It takes the ends of the
+    groups."""
+    ends = o.form("group_ends", o.node.operand(2), "i64")
+    o.call(
+        "aclnnCumsum",
+        results=("out",),
+        self=o.operand(2),
+        dim=int64(0),
+        dtype=data_type("ACL_INT64"),
+        out=ends,
+    )
+    total = o.result(0)
+    o.zero(total)
+    o.call(
+        "aclnnGroupedMatmulAdd",
+        results=("yRef",),
+        x=o.operand(0),
+        weight=o.operand(1),
+        groupList=ends,
+        yRef=total,
+        transposeX=boolean(True),
+        transposeWeight=boolean(False),
+        groupType=int64(2),
+    )
