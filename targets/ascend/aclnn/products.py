@@ -132,7 +132,7 @@ def grouped_matmul_dw(o: Offer) -> None:
 
 
 def _added(o: Offer) -> None:
-    """The gradient in f32 of 16-bit operands: the library adds it to what is there, here zeros. It takes the ends of the
+    """The gradient in f32 of 16-bit operands: the library adds it to what is there, here zeros; it takes the ends of
     groups."""
     ends = o.form("group_ends", o.node.operand(2), "i64")
     o.call(
