@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from moec.codegen.courses import SMALL_MMAD, by_unit_flags
 from moec.codegen.instructions import INSTRUCTIONS, Resolved
 from moec.codegen.interpret import Path
 from moec.codegen.kernel_ir import (
@@ -29,7 +30,6 @@ from moec.codegen.kernel_ir import (
     StoreScalar,
 )
 from moec.codegen.scalar import Expr, Scalar, binary, ceildiv, names_in
-from moec.codegen.traces import SMALL_MMAD, by_unit_flags
 
 FAR = 1 << 62
 

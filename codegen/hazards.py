@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from moec.codegen.courses import Courses
 from moec.codegen.interpret import Path
 from moec.codegen.kernel_ir import (
     PIPES,
@@ -27,7 +28,7 @@ from moec.codegen.kernel_ir import (
     SyncAll,
     WaitFlag,
 )
-from moec.codegen.traces import SCALAR, Step, cores_of, program_of, senders
+from moec.codegen.traces import SAMPLE, SCALAR, Step, cores_of, senders, steps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,10 @@ def _merge(into: list[int], other: Sequence[int]) -> None:
 def check(kernel: Kernel) -> list[Violation]:
     """Violations over all witnesses of the kernel (none: synchronisation is sufficient for what they run)."""
     found: list[Violation] = []
+    courses = Courses(kernel, SAMPLE)
     for i, witness in enumerate(kernel.witnesses):
         for core in cores_of(witness):
-            program = program_of(kernel, witness, core)
+            program = steps_of(courses, witness, core)
             found += [Violation(v.what, v.path, v.other, i) for v in violations(program)]
     return found
 

@@ -21,7 +21,7 @@ Code = tuple[int, int, int, int, Any, int, int]
 a scalar unit), tag."""
 
 
-def coded(program: Sequence[Step]) -> tuple[list[Code], int]:
+def coded(program: Sequence[Step]) -> tuple[tuple[Code, ...], int]:
     """The steps with pipes numbered from 0 without gaps, and how many pipes there are."""
     per = len(PIPES)
     used = {step.pipe for step in program} | {q for step in program for q, *_ in step.needs}
@@ -35,18 +35,18 @@ def coded(program: Sequence[Step]) -> tuple[list[Code], int]:
         more: Any = None
         target = -1
         if step.kind == "instr":
-            more = [(number[q], need) for q, need, _ in step.needs]
+            more = tuple([(number[q], need) for q, need, _ in step.needs])
         elif step.kind in ("set", "wait"):
             more = step.channel
             target = -1 if step.channel[1] % per == SCALAR else number[step.channel[1]]
         elif step.kind == "cross set":
-            more = [(seat, other, step.channel[2]) for other in senders(seat)]
+            more = tuple([(seat, other, step.channel[2]) for other in senders(seat)])
         elif step.kind == "cross wait":
-            more = [(other, seat, step.channel[2]) for other in senders(seat)]
+            more = tuple([(other, seat, step.channel[2]) for other in senders(seat)])
         elif step.kind == "all":
-            more = [number[p] for p in sorted(used) if p // per == seat]
+            more = tuple([number[p] for p in sorted(used) if p // per == seat])
         out.append((KINDS[step.kind], number[step.pipe], scalar, step.pos, more, target, step.tag))
-    return out, len(number)
+    return tuple(out), len(number)
 
 
 NONE, OTHER = -2, -1

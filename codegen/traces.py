@@ -1,7 +1,7 @@
 """What the cores of a group run under a witness, step by step, with what each step must wait for.
 
 Which accesses conflict does not depend on flags and barriers. So ``Needs`` are found once, of a kernel without them,
-and ``program_of`` lays them under any synchronisation of that kernel, for which instructions need no numbers.
+and ``steps_of`` lays them under any synchronisation of that kernel, for which accesses need no numbers.
 
 On one pipe, vector instructions may overlap their neighbours (PIPE_V barrier), and a Mmad that accumulates into a small
 tile may start before the one before it has written (CANN asc-devkit docs, Mmad: fewer than 10 fractals of 16 x 16). The
@@ -11,35 +11,18 @@ other pipes keep order by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
-from moec.codegen.interpret import Access, Event, Path, seats, trace
-from moec.codegen.kernel_ir import (
-    PIPES,
-    Barrier,
-    CrossCoreSet,
-    CrossCoreWait,
-    Instr,
-    Kernel,
-    LoadScalar,
-    SetFlag,
-    Stmt,
-    StoreScalar,
-    SyncAll,
-    WaitFlag,
-    Witness,
-)
+from moec.codegen.courses import ALWAYS, NEVER, Courses, Entry, Leaf
+from moec.codegen.interpret import Path, seats
+from moec.codegen.kernel_ir import PIPES, Kernel, SetFlag, WaitFlag, Witness
 
-SMALL_MMAD = 10
-"""Fractals of the output tile below which accumulating Mmads need a PIPE_M barrier."""
 SAMPLE = 2
 """Iterations of a long loop that a check looks at, besides the last two."""
 
 NUMBER = {pipe: i for i, pipe in enumerate(PIPES)}
 SCALAR = NUMBER["S"]
-
-ACCESSES = (Instr, LoadScalar, StoreScalar)
-"""Statements that access memory."""
 
 Needs = Sequence[tuple[tuple[int, int], ...]]
 """For each access in order: (pipe, number of the access) that must be over before it starts, one for each pipe."""
@@ -61,54 +44,51 @@ class Step:
     tag: int = -1
 
 
-class _Memory:
-    """Accesses so far, by space; gives the conflicting earlier ones of a new access and forgets what is overwritten."""
+class Conflicts:
+    """The needs of accesses, which are added in the order in which they run. By space: writes that nothing has
+    overwritten since, as bytes and (pipe, number), and reads, as (bytes, pipe) and number; of equal ones the last."""
 
-    def __init__(self) -> None:
-        self.past: dict[str, list[tuple[int, int, int, int, bool]]] = {}
+    def __init__(self, courses: Courses) -> None:
+        self.courses = courses
+        self.writes: dict[int, dict[tuple[int, int], tuple[int, int]]] = {}
+        self.reads: dict[int, dict[tuple[int, int, int], int]] = {}
+        self.needs: list[tuple[tuple[int, int], ...]] = []
 
-    def conflicts(self, a: Access) -> list[tuple[int, int, bool]]:
-        """(pipe, number, was a write) of earlier accesses that share bytes with ``a``, one of them a write."""
-        return [
-            (pipe, number, wrote)
-            for lo, hi, pipe, number, wrote in self.past.get(a.space, ())
-            if lo < a.hi and a.lo < hi and (wrote or a.write)
-        ]
+    def add(self, seat: int, entry: Entry) -> None:
+        """Adds an access of core ``seat``."""
+        touches, own = self.courses.touches(seat, entry)
+        pipe = seat * len(PIPES) + NUMBER[self.courses.leaves[entry[0]].pipe]
+        latest: dict[int, int] = {}
+        for space, at, first, many, write in touches:
+            lo = entry[at] if at else first
+            hi = lo + many
+            for (low, high), (other, number) in self.writes.get(space, _NONE).items():
+                if low < hi and lo < high and (other != pipe or own != NEVER) and latest.get(other, -1) < number:
+                    latest[other] = number
+            if write:
+                for (low, high, other), number in self.reads.get(space, _NONE).items():
+                    if low < hi and lo < high and (other != pipe or own == ALWAYS) and latest.get(other, -1) < number:
+                        latest[other] = number
+        for space, at, first, many, write in touches:
+            lo = entry[at] if at else first
+            if write:
+                self._written(space, lo, lo + many, pipe)
+            else:
+                self.reads.setdefault(space, {})[lo, lo + many, pipe] = len(self.needs)
+        self.needs.append(tuple(sorted(latest.items())))
 
-    def add(self, a: Access, pipe: int, number: int) -> None:
-        old = self.past.get(a.space, [])
-        if a.write:
-            old = [e for e in old if not (a.lo <= e[0] and e[1] <= a.hi)]
-        else:
-            old = [e for e in old if not (a.lo <= e[0] and e[1] <= a.hi and e[2] == pipe and not e[4])]
-        old.append((a.lo, a.hi, pipe, number, a.write))
-        self.past[a.space] = old
-
-
-def _needs(event: Event, pipe: int, memory: _Memory) -> tuple[tuple[int, int], ...]:
-    """The latest conflicting access on each pipe."""
-    latest: dict[int, int] = {}
-    for a in event.accesses:
-        for other, number, wrote in memory.conflicts(a):
-            if other == pipe and not _same_pipe_hazard(event, wrote):
-                continue
-            if latest.get(other, -1) < number:
-                latest[other] = number
-    return tuple(sorted(latest.items()))
-
-
-def _same_pipe_hazard(event: Event, wrote: bool) -> bool:
-    if event.pipe == "V":
-        return True
-    if event.pipe == "M" and event.resolved is not None and wrote:
-        r = event.resolved
-        return not r.p["cmatrixInitVal"] and -(-r.n("m") // 16) * -(-r.n("n") // 16) < SMALL_MMAD
-    return False
+    def _written(self, space: int, lo: int, hi: int, pipe: int) -> None:
+        """Takes note of a write and forgets what it covers."""
+        writes = self.writes.setdefault(space, {})
+        for old in [b for b in writes if lo <= b[0] and b[1] <= hi]:
+            del writes[old]
+        writes[lo, hi] = pipe, len(self.needs)
+        reads = self.reads.get(space, _NONE)
+        for covered in [r for r in reads if lo <= r[0] and r[1] <= hi]:
+            del reads[covered]
 
 
-def by_unit_flags(stmt: Stmt) -> bool:
-    """Whether ``stmt`` is a Fixpipe that the cube hands its tile piece by piece: hardware orders its reads of L0C."""
-    return isinstance(stmt, Instr) and stmt.op == "Fixpipe" and stmt.param("unitFlag") != 0
+_NONE: dict[Any, Any] = {}
 
 
 def cores_of(witness: Witness) -> Sequence[int]:
@@ -116,78 +96,46 @@ def cores_of(witness: Witness) -> Sequence[int]:
     return sorted({0, min(1, witness.cores - 1), witness.cores - 1})
 
 
-def interleaved(kernel: Kernel, witness: Witness, core: int, numbers: bool) -> Iterator[tuple[int, Event]]:
-    """(seat, event) of every core of group ``core``, each going on until it waits for a flag that is not raised yet.
+def alone(courses: Courses, witness: Witness, core: int) -> tuple[tuple[Entry, ...], ...]:
+    """What each core of group ``core`` issues."""
+    return tuple([tuple(courses.of(witness, core, seat)) for seat in seats(courses.kernel)])
+
+
+def interleaved(courses: Courses, runs: Sequence[Sequence[Entry]]) -> Iterator[tuple[int, Entry]]:
+    """(seat, entry) of what the cores of a group issue, each going on until it waits for a flag that is not raised yet.
 
     Ends early, with the wait that none answers, where the group is stuck.
     """
-    runs = [trace(kernel, witness, core, SAMPLE, seat, numbers) for seat in seats(kernel)]
     if len(runs) == 1:
-        yield from ((0, event) for event in runs[0])
+        yield from ((0, entry) for entry in runs[0])
         return
+    kinds = [leaf.kind for leaf in courses.leaves]
     raised: dict[tuple[int, int], int] = {}  # (sender, flag): sets so far
     taken: dict[tuple[int, int], int] = {}  # (waiter, flag)
-    held: list[Event | None] = [None] * len(runs)
-    live = set(range(len(runs)))
-    while live:
+    at = [0] * len(runs)
+    moved = True
+    while moved:
         moved = False
-        for seat in sorted(live):
-            while True:
-                event = held[seat] or next(runs[seat], None)
-                held[seat] = None
-                if event is None:
-                    live.discard(seat)
-                    break
-                if isinstance(event.stmt, CrossCoreWait):
-                    number = taken.get((seat, event.id), 0)
-                    if any(raised.get((s, event.id), 0) <= number for s in senders(seat)):
-                        held[seat] = event
+        for seat, run in enumerate(runs):
+            while at[seat] < len(run):
+                entry = run[at[seat]]
+                kind = kinds[entry[0]]
+                if kind == "cross wait":
+                    number = taken.get((seat, entry[1]), 0)
+                    if any(raised.get((s, entry[1]), 0) <= number for s in senders(seat)):
                         break
-                    taken[seat, event.id] = number + 1
-                elif isinstance(event.stmt, CrossCoreSet):
-                    raised[seat, event.id] = raised.get((seat, event.id), 0) + 1
+                    taken[seat, entry[1]] = number + 1
+                elif kind == "cross set":
+                    raised[seat, entry[1]] = raised.get((seat, entry[1]), 0) + 1
                 moved = True
-                yield seat, event
-        if not moved and live:
-            yield from ((seat, e) for seat, e in enumerate(held) if e is not None)
-            return
+                at[seat] += 1
+                yield seat, entry
+    yield from ((seat, run[at[seat]]) for seat, run in enumerate(runs) if at[seat] < len(run))
 
 
 def senders(seat: int) -> Sequence[int]:
     """Whose flags of mode 2 a core waits for: the vector cores of the group, or its cube core."""
     return (1, 2) if seat == 0 else (0,)
-
-
-def needs_of(kernel: Kernel, witness: Witness, core: int) -> Needs:
-    """What each access of core ``core`` (in a mixed kernel: of its group) must come after under ``witness``."""
-    found = Conflicts()
-    for seat, e in interleaved(kernel, witness, core, True):
-        if isinstance(e.stmt, ACCESSES):
-            found.add(seat, e)
-    return found.needs
-
-
-class Conflicts:
-    """The needs of accesses, which are added in the order in which they run."""
-
-    def __init__(self) -> None:
-        self.memory, self.needs = _Memory(), list[tuple[tuple[int, int], ...]]()
-
-    def add(self, seat: int, e: Event) -> None:
-        pipe = seat * len(PIPES) + NUMBER[e.pipe]
-        if by_unit_flags(e.stmt):
-            e = replace(e, accesses=[a for a in e.accesses if a.space != "L0C"])
-        if seat:
-            e = replace(e, accesses=[_of_seat(a, seat) for a in e.accesses])
-        number = len(self.needs)
-        self.needs.append(_needs(e, pipe, self.memory))
-        for a in e.accesses:
-            self.memory.add(a, pipe, number)
-
-
-def _of_seat(a: Access, seat: int) -> Access:
-    """On-chip memory is each core's own."""
-    return a if a.space.startswith("GM:") else replace(a, space=f"{seat}:{a.space}")
 
 
 def program_of(kernel: Kernel, witness: Witness, core: int, needs: Needs | None = None) -> list[Step]:
@@ -196,34 +144,38 @@ def program_of(kernel: Kernel, witness: Witness, core: int, needs: Needs | None 
     ``needs`` are those of the same kernel, whatever its flags and barriers were then. Accesses that need nothing are
     left out.
     """
+    return steps_of(Courses(kernel, SAMPLE, numbers=needs is None), witness, core, needs)
+
+
+def steps_of(courses: Courses, witness: Witness, core: int, needs: Needs | None = None) -> list[Step]:
+    """``program_of`` the kernel of ``courses``, which are with numbers where ``needs`` are not given."""
+    order = list(interleaved(courses, alone(courses, witness, core)))
+    leaves = courses.leaves
     if needs is None:
-        needs = needs_of(kernel, witness, core)
+        found = Conflicts(courses)
+        for seat, entry in order:
+            if leaves[entry[0]].kind == "access":
+                found.add(seat, entry)
+        needs = found.needs
     out: list[Step] = []
     ran: list[tuple[int, Path]] = []  # position and path of each access so far
-    for pos, (seat, e) in enumerate(interleaved(kernel, witness, core, False)):
-        if isinstance(e.stmt, ACCESSES):
+    for pos, (seat, entry) in enumerate(order):
+        leaf = leaves[entry[0]]
+        if leaf.kind == "access":
             if mine := needs[len(ran)]:
-                found = tuple((pipe, *ran[number]) for pipe, number in mine)
-                out.append(Step("instr", seat * len(PIPES) + NUMBER[e.pipe], e.path, pos, found))
-            ran.append((pos, e.path))
+                after = tuple([(pipe, *ran[number]) for pipe, number in mine])
+                out.append(Step("instr", seat * len(PIPES) + NUMBER[leaf.pipe], leaf.path, pos, after))
+            ran.append((pos, leaf.path))
         else:
-            out.append(step_of(seat, e, pos))
+            out.append(step_of(seat, leaf, entry, pos))
     return out
 
 
-def step_of(seat: int, e: Event, pos: int) -> Step:
+def step_of(seat: int, leaf: Leaf, entry: Entry, pos: int) -> Step:
     """What is no access: a flag, a barrier, or what cores tell one another."""
-    s, base = e.stmt, seat * len(PIPES)
+    s, base = leaf.stmt, seat * len(PIPES)
     if isinstance(s, SetFlag | WaitFlag):
         src, dst = base + NUMBER[s.src], base + NUMBER[s.dst]
-        if isinstance(s, SetFlag):
-            return Step("set", src, e.path, pos, channel=(src, dst, e.id))
-        return Step("wait", dst, e.path, pos, channel=(src, dst, e.id))
-    if isinstance(s, Barrier):
-        return Step("all" if s.pipe == "ALL" else "barrier", base + NUMBER.get(s.pipe, SCALAR), e.path, pos)
-    if isinstance(s, SyncAll):
-        return Step("all", base + SCALAR, e.path, pos)
-    if isinstance(s, CrossCoreSet):
-        return Step("cross set", base + NUMBER[s.pipe], e.path, pos, channel=(seat, 0, e.id))
-    assert isinstance(s, CrossCoreWait)
-    return Step("cross wait", base + SCALAR, e.path, pos, channel=(seat, 0, e.id))
+        return Step(leaf.kind, src if leaf.kind == "set" else dst, leaf.path, pos, channel=(src, dst, entry[1]))
+    channel = (seat, 0, entry[1]) if leaf.kind in ("cross set", "cross wait") else (0, 0, 0)
+    return Step(leaf.kind, base + NUMBER.get(leaf.pipe, SCALAR), leaf.path, pos, channel=channel)

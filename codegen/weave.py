@@ -7,14 +7,15 @@ says what stands at each mark for one choice; ``Run.program`` lays it in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from moec.codegen.courses import Courses, Entry, Leaf
 from moec.codegen.depend import Sync, innermost_loop, outermost_loop
 from moec.codegen.interpret import Path
-from moec.codegen.kernel_ir import PIPES, Kernel, SetFlag, Stmt, Witness
-from moec.codegen.placing import RANK, rebuild
+from moec.codegen.kernel_ir import PIPES, Kernel, Witness
+from moec.codegen.placing import RANK
 from moec.codegen.scalar import Scalar
-from moec.codegen.traces import ACCESSES, NUMBER, Conflicts, Needs, Step, cores_of, interleaved, step_of
+from moec.codegen.traces import NUMBER, SAMPLE, Conflicts, Needs, Step, alone, cores_of, interleaved, step_of
 
 Place = tuple[Path, bool]
 """A statement, and whether what is meant stands behind it."""
@@ -55,18 +56,6 @@ class Places:
         if scalar is not None and scalar not in known:
             known.append(scalar)
 
-    def marked(self) -> tuple[Kernel, dict[Path, tuple[Place, int]]]:
-        """The kernel with a flag for each scalar of each place, and by its path what each stands for."""
-        marks: list[tuple[Place, int]] = []
-        sides: tuple[dict[Path, list[tuple[Stmt, int]]], dict[Path, list[tuple[Stmt, int]]]] = ({}, {})
-        for (path, behind), scalars in self.scalars.items():
-            for number, scalar in enumerate(scalars):
-                sides[behind].setdefault(path, []).append((SetFlag("S", "S", scalar), len(marks)))
-                marks.append(((path, behind), number))
-        tags: dict[Path, int] = {}
-        body = rebuild(self.kernel.body, (), (), sides[0], sides[1], tags)
-        return replace(self.kernel, body=body), {path: marks[i] for path, i in tags.items()}
-
     def plan(self, syncs: Sequence[Sync], bases: Sequence[int]) -> dict[Place, list[Item]]:
         """What stands where if ``syncs``, whose places are among these, have the event ids from ``bases`` on."""
         plan: dict[Place, list[Item]] = {}
@@ -90,74 +79,70 @@ class Places:
         return plan
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A place passed by a core, and the numbers of its scalars then."""
-
-    seat: int
-    place: Place
-    values: tuple[int, ...]
-
-
 @dataclass(frozen=True)
 class Run:
-    """What a core (of a mixed kernel: a group) runs under a witness: steps and marks, and what accesses need."""
+    """What a core (of a mixed kernel: a group) runs under a witness: what accesses need, and in ``course`` as (seat,
+    index of a leaf, numbers) accesses, marks, and what cores tell one another."""
 
     witness: Witness
     core: int
     needs: Needs
-    course: tuple[Step | Mark, ...]
+    course: tuple[Entry, ...]
+    leaves: Sequence[Leaf]
 
     def program(self, plan: dict[Place, list[Item]]) -> list[Step]:
         """The steps with what ``plan`` has; accesses that need nothing are left out."""
         out: list[Step] = []
         ran: list[tuple[int, Path]] = []
         pos = 0
-        for entry in self.course:
-            if isinstance(entry, Step):
-                if entry.kind == "instr":
-                    if mine := self.needs[len(ran)]:
-                        found = tuple((pipe, *ran[number]) for pipe, number in mine)
-                        out.append(Step("instr", entry.pipe, entry.path, pos, found))
-                    ran.append((pos, entry.path))
-                else:
-                    out.append(replace(entry, pos=pos))
+        for seat, index, *numbers in self.course:
+            leaf, base = self.leaves[index], seat * len(PIPES)
+            if leaf.kind == "access":
+                if mine := self.needs[len(ran)]:
+                    found = tuple([(pipe, *ran[number]) for pipe, number in mine])
+                    out.append(Step("instr", base + NUMBER[leaf.pipe], leaf.path, pos, found))
+                ran.append((pos, leaf.path))
                 pos += 1
                 continue
-            seat = entry.seat * len(PIPES)
-            for item in plan.get(entry.place, ()):
-                value = 0 if item.value is None else entry.values[item.value]
+            if leaf.place is None:
+                out.append(step_of(seat, leaf, (index, *numbers), pos))
+                pos += 1
+                continue
+            for item in plan.get(leaf.place, ()):
+                value = 0 if item.value is None else numbers[item.value]
                 if item.kind == "barrier" and item.value is not None and not value:
                     continue
-                src, dst = seat + NUMBER[item.src], seat + NUMBER[item.dst]
+                src, dst = base + NUMBER[item.src], base + NUMBER[item.dst]
                 channel = (0, 0, 0) if item.kind == "barrier" else (src, dst, item.base + value)
                 pipe = src if item.kind == "set" else dst
-                out.append(Step(item.kind, pipe, entry.place[0], pos, (), channel, item.tag))
+                out.append(Step(item.kind, pipe, leaf.path, pos, (), channel, item.tag))
                 pos += 1
         return out
 
 
 def runs_of(kernel: Kernel, places: Places) -> tuple[Run, ...]:
-    """The runs of ``kernel``, which has no flags of its own, under each of its witnesses."""
-    marked, marks = places.marked()
-    return tuple(_run(marked, marks, w, core) for w in kernel.witnesses for core in cores_of(w))
+    """The runs of ``kernel``, which has no flags of its own, under each of its witnesses; of equal ones the first."""
+    courses = Courses(kernel, SAMPLE, places.scalars)
+    issued: set[tuple[tuple[Entry, ...], ...]] = set()
+    found: dict[tuple[object, ...], Run] = {}
+    for witness in kernel.witnesses:
+        for core in cores_of(witness):
+            each = alone(courses, witness, core)
+            if each not in issued:
+                issued.add(each)
+                run = _run(courses, witness, core, each)
+                found.setdefault((run.course, run.needs), run)
+    return tuple(found.values())
 
 
-def _run(marked: Kernel, marks: dict[Path, tuple[Place, int]], witness: Witness, core: int) -> Run:
-    course: list[Step | Mark] = []
-    conflicts = Conflicts()
-    for seat, e in interleaved(marked, witness, core, True):
-        if isinstance(e.stmt, ACCESSES):
-            conflicts.add(seat, e)
-            course.append(Step("instr", seat * len(PIPES) + NUMBER[e.pipe], e.path, 0))
-        elif e.path in marks:
-            place, number = marks[e.path]
-            if number == 0:
-                course.append(Mark(seat, place, (e.id,)))
-            else:
-                last = course[-1]
-                assert isinstance(last, Mark) and last.place == place and last.seat == seat
-                course[-1] = replace(last, values=(*last.values, e.id))
+def _run(courses: Courses, witness: Witness, core: int, each: Sequence[Sequence[Entry]]) -> Run:
+    course: list[Entry] = []
+    conflicts = Conflicts(courses)
+    leaves = courses.leaves
+    for seat, entry in interleaved(courses, each):
+        if leaves[entry[0]].kind == "access":
+            conflicts.add(seat, entry)
+            course.append((seat, entry[0]))
         else:
-            course.append(step_of(seat, e, 0))
-    return Run(witness, core, conflicts.needs, tuple(course))
+            course.append((seat, *entry))
+    return Run(witness, core, tuple(conflicts.needs), tuple(course), leaves)
