@@ -1,4 +1,4 @@
-"""Whether a program is ordered, and little more: what ``hazards.violations`` finds, for the many trials of ``sync``.
+"""Whether a program is ordered, and no more: what ``hazards.violations`` finds, for the many trials of ``sync``.
 
 The same knowledge is followed, over the pipes that the program has; a test holds the two against each other.
 """
@@ -49,23 +49,14 @@ def coded(program: Sequence[Step]) -> tuple[tuple[Code, ...], int]:
     return tuple(out), len(number)
 
 
-NONE, OTHER = -2, -1
-"""What ``first_fault`` says where there is no fault, and where there is one that is not of a flag alone."""
-
-
 def ordered(program: Sequence[Code], pipes: int) -> bool:
     """Whether nothing in ``program`` is unordered."""
-    return first_fault(program, pipes) == NONE
-
-
-def first_fault(program: Sequence[Code], pipes: int) -> int:
-    """The first fault: the tag of a flag that may be set again before its wait is over, OTHER or NONE."""
     known = [[-1] * pipes for _ in range(pipes)]
     moves, seen = [0] * pipes, [0] * pipes  # by scalar unit, by pipe
     sent: dict[tuple[int, int, int], list[list[int]]] = {}
     raised: dict[tuple[int, int, int], list[int]] = {}
     last_wait: dict[tuple[int, int, int], int] = {}
-    for kind, pipe, scalar, pos, more, target, tag in program:
+    for kind, pipe, scalar, pos, more, target, _ in program:
         mine = known[pipe]
         if scalar >= 0 and seen[pipe] < moves[scalar]:
             mine = known[pipe] = [x if x > y else y for x, y in zip(mine, known[scalar], strict=True)]
@@ -73,19 +64,17 @@ def first_fault(program: Sequence[Code], pipes: int) -> int:
         if kind == INSTR:
             for q, need in more:
                 if mine[q] < need:
-                    return OTHER
+                    return False
         elif kind == SET:
-            if more in raised:
-                return OTHER
-            if target >= 0 and more in last_wait and mine[target] < last_wait[more]:
-                return tag
+            if more in raised or (target >= 0 and more in last_wait and mine[target] < last_wait[more]):
+                return False
             snapshot = mine.copy()
             snapshot[pipe] = pos
             raised[more] = snapshot
         elif kind == WAIT:
             got = raised.pop(more, None)
             if got is None:
-                return OTHER
+                return False
             known[pipe] = [x if x > y else y for x, y in zip(mine, got, strict=True)]
             last_wait[more] = pos
             if scalar < 0:
@@ -99,11 +88,11 @@ def first_fault(program: Sequence[Code], pipes: int) -> int:
                 waiting = sent.setdefault(channel, [])
                 waiting.append(snapshot)
                 if len(waiting) > CROSS_DEPTH:
-                    return OTHER
+                    return False
         elif kind == CROSS_WAIT:
             for channel in more:
                 if not sent.get(channel):
-                    return OTHER
+                    return False
                 got = sent[channel].pop(0)
                 mine = known[pipe] = [x if x > y else y for x, y in zip(mine, got, strict=True)]
             moves[pipe] += 1
@@ -111,4 +100,4 @@ def first_fault(program: Sequence[Code], pipes: int) -> int:
             for p in more:
                 for q in more:
                     known[p][q] = pos
-    return OTHER if raised or any(sent.values()) else NONE
+    return not raised and not any(sent.values())

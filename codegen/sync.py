@@ -18,7 +18,7 @@ from moec.codegen.depend import Sync, candidates, innermost_loop, outermost_loop
 from moec.codegen.hazards import Violation, violations
 from moec.codegen.interpret import Path
 from moec.codegen.kernel_ir import For, If, Kernel, Stmt
-from moec.codegen.ordered import NONE, OTHER, Code, coded, first_fault, ordered
+from moec.codegen.ordered import Code, coded, ordered
 from moec.codegen.placing import insert
 from moec.codegen.traces import SAMPLE, steps_of
 from moec.codegen.weave import Places, Run, runs_of
@@ -125,31 +125,26 @@ def _loops(block: Sequence[Stmt]) -> tuple[object, ...]:
 
 
 def _minimal(runs: _Runs, syncs: Sequence[Sync]) -> list[Sync]:
-    """``syncs`` without those that none of ``runs`` needs, each tried in turn, with those that only serve its flags."""
+    """``syncs`` without those that none of ``runs`` needs, each tried in turn."""
     trials = runs.trials(syncs, _own_ids(syncs))
     if not all(ordered(*trial) for trial in trials):
         raise AssertionError(f"candidates do not suffice: {runs.faults(syncs, _own_ids(syncs))[0]}")
     dropped: set[int] = set()
     for i in sorted(range(len(syncs)), key=lambda i: _order(syncs[i], i)):
-        if i in dropped:
-            continue
-        gone = {i}
-        while (fault := _without(trials, gone)) not in (NONE, OTHER):
-            gone.add(fault)  # a flag that was safe to set again only because of those: is it needed itself?
-        if fault == NONE:
-            dropped |= gone
-            trials = [([step for step in program if step[-1] not in gone], pipes) for program, pipes in trials]
+        if _ordered_without(trials, i):
+            dropped.add(i)
+            trials = [([step for step in program if step[-1] != i], pipes) for program, pipes in trials]
     return [s for i, s in enumerate(syncs) if i not in dropped]
 
 
-def _without(trials: list[tuple[Sequence[Code], int]], gone: set[int]) -> int:
-    """The first fault of a trial without the syncs in ``gone``."""
+def _ordered_without(trials: list[tuple[Sequence[Code], int]], i: int) -> bool:
+    """Whether every trial is ordered without sync ``i``."""
     for number, (program, pipes) in enumerate(trials):
-        rest = [step for step in program if step[-1] not in gone]
-        if len(rest) < len(program) and (fault := first_fault(rest, pipes)) != NONE:
+        rest = [step for step in program if step[-1] != i]
+        if len(rest) < len(program) and not ordered(rest, pipes):
             trials.insert(0, trials.pop(number))  # likely to find the next fault too
-            return fault
-    return NONE
+            return False
+    return True
 
 
 def _own_ids(syncs: Sequence[Sync]) -> list[int]:

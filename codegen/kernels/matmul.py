@@ -10,7 +10,7 @@ from moec.codegen.capacities import Capacities
 from moec.codegen.kernel_ir import Kernel
 from moec.codegen.kernels.cube import OutputTile, memories
 from moec.codegen.kernels.cube_block import blocks, count, emit_block, pass_by
-from moec.codegen.kernels.vector.parts import part_length
+from moec.codegen.kernels.vector.parts import UNIT, part_length
 from moec.codegen.scalar import Scalar, Var, smin
 from moec.codegen.tile import CubeTile
 
@@ -120,6 +120,6 @@ def _matmul_witnesses(k: KernelBuilder, tile: CubeTile, p: Product) -> None:
     names = [letter for letter, n in free.items() if n is None]
     for cores in (1, 2):
         for m in rows if names else rows[:1]:
-            args = {"B": 3, "M": m, "N": 2 * tile.n + 3, "K": 2 * tile.k1 + 5}
+            args = {"B": 3, "M": m, "N": 2 * tile.n + 3, "K": (tile.splits - 1) * UNIT + 2 * tile.k1 + 5}
             args |= {"aItems": 3, "aEach": 1, "bItems": 3, "bEach": 1}
             k.witness(cores, None, **{name: min(args[name], p.hi) for name in names})

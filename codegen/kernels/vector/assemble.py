@@ -135,8 +135,8 @@ def _witness_flat(job: Job, most: int) -> None:
 
 
 def _witness_rows(job: Job, most: int, cols: int) -> None:
-    """No row, one, a full tile and a ragged one, and many on one core and two."""
-    for rows, cores in ((0, 1), (1, 1), (most + 1, 1), (6 * most + 1, 1), (9 * most + 3, 2)):
+    """No row, one, one more than a tile has, full tiles on one core and many ragged ones on two."""
+    for rows, cores in ((0, 1), (1, 1), (most + 1, 1), (6 * most, 1), (9 * most + 3, 2)):
         _witness(job, rows, cols, cores)
 
 

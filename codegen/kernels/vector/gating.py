@@ -83,7 +83,9 @@ class _Body:
         self.sorter = Sorter(k, rows, g.lanes, g.top_k, "all")
         self.lane_index = k.ub("lane_index", "i32", n)
         self.logits_in = k.ub("logits_in", g.dtype, n, 2)
-        self.scores, self.choice = k.ub("scores", "f32", n), k.ub("choice", "f32", n)
+        scores_are_input = g.dtype == "f32" and g.score_order != "before_topk"
+        self.scores = None if scores_are_input else k.ub("scores", "f32", n)
+        self.choice = k.ub("choice", "f32", n)
         self.lane_row = k.ub("lane_row", "f32", g.lanes)
         self.found = k.ub("found", "f32", g.lanes)
         self.weight, self.lane = k.ub("weight", "f32", chosen), k.ub("lane", "i32", chosen)
@@ -211,8 +213,7 @@ class _Body:
         scores = logits
         if g.score_order == "before_topk":
             scores = self._score(v, logits)
-        self.scores_are_input = scores is x
-        if not self.scores_are_input:
+        if self.scores is not None:
             places[scores] = self.scores
         choice = scores
         if self.bias_row is not None:
@@ -277,7 +278,7 @@ class _Body:
         at = self.weight[0].cast("i32")
         k.v("Muls", at, self.lane[0], scalar=4, count=count)
         k.v("Add", at, at, self.token_at, count=count)
-        scores = self.logits_in[ping] if self.scores_are_input else self.scores[0]
+        scores = self.logits_in[ping] if self.scores is None else self.scores[0]
         raw = self.raw_weight[0]
         gather(k, raw, scores, at.cast("u32"), count, self.rows * g.lanes * 4)
 

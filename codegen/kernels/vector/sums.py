@@ -66,9 +66,11 @@ class _Adder:
             ping = k.slot(2)
             rows = k.let("some", smin(self.together, count - i))
             source = self.x[(first + i) * self.cols + at]
-            k.load(self.rows_in[ping], source, width, rows, self.cols, 0, 0, pitch - width)
-            wide = self.wide[ping if self.wide is self.rows_in else 0]
-            if self.wide is not self.rows_in:
+            cast = self.wide is not self.rows_in  # over whole pitches
+            padding = (0, pitch - width) if cast else (None, 0)
+            k.load(self.rows_in[ping], source, width, rows, self.cols, 0, *padding)
+            wide = self.wide[0 if cast else ping]
+            if cast:
                 k.cast(wide, self.rows_in[ping], rows * pitch, "NONE" if size == 8 else "")
             with k.loop("j", 0, rows) as j:
                 k.v(self.fold.instruction, total, total, wide[j * pitch], count=width)
