@@ -1,9 +1,10 @@
 """Builds an emitted project against a CPU model of the vendor's API and runs it.
 
-Kernels are compiled in as many groups as there are cores, since reading the model's headers is a third of the work.
-Their own code, which mostly calls the model, is not optimised, nor is the host program; what the model computes is.
-Objects are cached by the content of their sources and of every header of the model, so what did not change is not
-compiled again. The cache is MOEC_CACHE, else XDG_CACHE_HOME/moec, else ~/.cache/moec.
+Kernels are compiled in groups, since what they share of the model is compiled once a group. Their own code, which
+mostly calls the model, is not optimised, nor is the host program; what the model computes is. Objects are cached by
+the compiler and by the content of their sources and of every header of the model, so what did not change is not
+compiled again; headers that all units read are kept in the compiler's own form too. The cache is MOEC_CACHE, else
+XDG_CACHE_HOME/moec, else ~/.cache/moec.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from moec.codegen.precompiled import PRELUDE, compiler_version, precompiled, settle
 from moec.diagnostics import Refusal
 
 FLAGS = ("-std=c++17", "-O1")
 PLAIN = '#pragma GCC optimize ("O0")\n'
 KERNELS, HOST = '#include "kernel_operator.h"\n' + PLAIN, PLAIN
 """What stands before them; functions of headers that come earlier keep the level of FLAGS."""
-RUNTIME = Path("runtime") / "runtime.cpp"
-"""The functions of a CPU model that can be compiled apart from its headers, in the model's folder."""
+RUNTIME, INSTANCES = Path("runtime") / "runtime.cpp", Path("runtime") / "instances.cpp"
+"""The functions of a CPU model that can be compiled apart from its headers, and its templates for the usual types."""
+A_GROUP = 8
+"""Kernels that one compilation takes before a second one pays: what kernels share costs as much as these do."""
 
 
 def cache_folder() -> Path:
@@ -41,8 +45,9 @@ def cache_folder() -> Path:
 
 
 @lru_cache(maxsize=8)
-def _headers_key(model: Path) -> str:
-    digest = hashlib.sha256(" ".join(FLAGS).encode())
+def _headers_key(model: Path, version: str) -> str:
+    """What decides objects beside their own files: the compiler, its flags, and the model."""
+    digest = hashlib.sha256("\n".join((version, *FLAGS, PRELUDE)).encode())
     for path in sorted(p for p in model.rglob("*") if p.suffix in (".h", ".cpp", ".hpp", ".py")):
         digest.update(str(path.relative_to(model)).encode())
         digest.update(path.read_bytes())
@@ -76,29 +81,45 @@ class _Unit:
         )
 
 
-def _compile(unit: _Unit, key: str, compiler: str) -> Path:
-    """The object of ``unit``, from the cache if it is there."""
-    name = hashlib.sha256(f"{key} {unit.include.name}\n".encode() + unit.content).hexdigest()[:24]
-    target = cache_folder() / "objects" / f"{unit.files[0].stem}-{name}.o"
-    if target.exists():
+@dataclass(frozen=True)
+class _Build:
+    """The compiler of one build, and what it compiles against: ``key`` names the model, and ``headers`` are its headers
+    of declarations only, if it has such."""
+
+    compiler: str
+    key: str
+    headers: Path | None
+
+    def object_of(self, unit: _Unit) -> Path:
+        """Where the object of ``unit`` is kept."""
+        name = hashlib.sha256(f"{self.key} {unit.include.name}\n".encode() + unit.content).hexdigest()[:24]
+        return cache_folder() / "objects" / f"{unit.files[0].stem}-{name}.o"
+
+    def prelude(self) -> Path | None:
+        """What all units that include ``headers`` may read first, precompiled."""
+        if self.headers is None:
+            return None
+        folder = cache_folder() / "precompiled" / self.headers.name
+        return precompiled(folder, self.compiler, (*FLAGS, "-I", str(self.headers)))
+
+    def compile(self, unit: _Unit) -> Path:
+        """The object of ``unit``, from the cache if it is there."""
+        target = self.object_of(unit)
+        if target.exists():
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        prelude = self.prelude() if unit.include == self.headers else None
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            source, made = Path(scratch) / "unit.cpp", Path(scratch) / "unit.o"
+            source.write_text(unit.before + "".join(f'#include "{f}"\n' for f in unit.files))
+            named = ", ".join(str(f.relative_to(unit.root)) for f in unit.files)
+            prefix = f"-ffile-prefix-map={unit.root}/="
+            command = [self.compiler, *FLAGS, prefix, "-I", str(unit.include), "-c", str(source), "-o", str(made)]
+            first = [*command, "-include", str(prelude)]
+            if prelude is None or subprocess.run(first, capture_output=True).returncode != 0:
+                _run(command, f"compiling {named}")
+            os.replace(made, target)
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        source, made = Path(scratch) / "unit.cpp", Path(scratch) / "unit.o"
-        source.write_text(unit.before + "".join(f'#include "{f}"\n' for f in unit.files))
-        named = ", ".join(str(f.relative_to(unit.root)) for f in unit.files)
-        command = [
-            compiler,
-            *FLAGS,
-            f"-ffile-prefix-map={unit.root}/=",
-            "-I",
-            str(unit.include),
-            "-c",
-            str(source),
-        ]
-        _run([*command, "-o", str(made)], f"compiling {named}")
-        os.replace(made, target)
-    return target
 
 
 def _declared_only(model: Path, key: str) -> Path | None:
@@ -112,22 +133,22 @@ def _declared_only(model: Path, key: str) -> Path | None:
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             made = Path(scratch) / "headers"
             _run([sys.executable, str(script), str(made)], "writing headers for linking")
-            if not folder.exists():
-                os.replace(made, folder)
+            settle(made, folder)
     return folder
 
 
 def _units(project: Path, model: Path, headers: Path | None, jobs: int) -> list[_Unit]:
-    """The host program alone, the kernels in ``jobs`` groups: files that share a compilation share the model's headers.
+    """The host program alone, the kernels in up to ``jobs`` groups.
 
-    With ``headers`` of declarations only, the model's functions are compiled once, as a unit of their own.
+    With ``headers`` of declarations only, the model's functions are compiled once, as units of their own.
     """
     kernels = sorted((project / "kernels").glob("*.cpp"))
-    groups = [tuple(kernels[i::jobs]) for i in range(min(jobs, len(kernels)))]
-    own = [*([model / RUNTIME] if headers else []), *sorted(model.glob("*.cpp"))]
+    apart = min(jobs, -(-len(kernels) // A_GROUP))
+    groups = [tuple(kernels[i::apart]) for i in range(apart)]
     include = headers or model
     return [
-        *(_Unit((p,), model, model) for p in own),
+        *([_Unit((model / RUNTIME,), model, model), _Unit((model / INSTANCES,), model, headers)] if headers else []),
+        *(_Unit((p,), model, model) for p in sorted(model.glob("*.cpp"))),
         *(_Unit(files, project, include, KERNELS) for files in groups),
         _Unit((project / "host" / "main.cpp",), project, include, HOST),
     ]
@@ -142,11 +163,12 @@ def build(project: Path, model: Path, jobs: int | None = None) -> Path:
     if shutil.which(compiler) is None:
         raise Refusal(f"no C++ compiler '{compiler}'", todo="install g++ or set CXX")
     project, model = project.resolve(), model.resolve()
-    key = _headers_key(model)
+    key = _headers_key(model, compiler_version(compiler))
     jobs = jobs or os.cpu_count() or 1
     headers = _declared_only(model, key)
+    units = _units(project, model, headers, jobs)
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        objects = list(pool.map(lambda unit: _compile(unit, key, compiler), _units(project, model, headers, jobs)))
+        objects = list(pool.map(_Build(compiler, key, headers).compile, units))
     name = hashlib.sha256("\n".join(o.name for o in objects).encode()).hexdigest()[:24]
     program = cache_folder() / "programs" / name
     if not program.exists():

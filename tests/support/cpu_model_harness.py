@@ -42,20 +42,20 @@ def compile_command(sources: list[Path], output: Path, *options: str, include: P
 
 
 @cache
-def linked() -> tuple[Path, Path]:
-    """Headers that only declare, and the object of the model: programs build in half the time."""
+def linked() -> tuple[Path, list[Path]]:
+    """Headers that only declare, and the objects of the model: programs build in half the time."""
     folder = store() / f"linked_{model_hash()[:16]}"
-    runtime = folder / "runtime.o"
-    if not runtime.exists():
+    if not folder.exists():
         fresh = Path(tempfile.mkdtemp(dir=store()))
         subprocess.run([sys.executable, str(MODEL / "linked_headers.py"), str(fresh)], check=True)
-        source = MODEL / "runtime" / "runtime.cpp"
-        subprocess.run(compile_command([source], fresh / "runtime.o", "-c"), check=True)
+        for name, include in (("runtime", MODEL), ("instances", fresh)):
+            source = MODEL / "runtime" / f"{name}.cpp"
+            subprocess.run(compile_command([source], fresh / f"{name}.o", "-c", include=include), check=True)
         try:
             fresh.rename(folder)
         except OSError:  # another worker was first
             shutil.rmtree(fresh)
-    return folder, runtime
+    return folder, [folder / "runtime.o", folder / "instances.o"]
 
 
 def store() -> Path:
@@ -87,10 +87,9 @@ def _build(program: str) -> tuple[Path, str]:
     out = folder / f"{program}_{key}"
     if not out.exists():
         fresh = folder / f"{program}_{key}.{os.getpid()}"
-        headers, runtime = linked()
-        done = subprocess.run(
-            compile_command([source, runtime], fresh, include=headers), capture_output=True, text=True
-        )
+        headers, objects = linked()
+        command = compile_command([source, *objects], fresh, include=headers)
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             return out, done.stderr
         fresh.replace(out)

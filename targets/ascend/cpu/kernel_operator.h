@@ -21,3 +21,8 @@
 #include "moec_cpu/vec_reduce_all.h"
 #include "moec_cpu/vec_scalar.h"
 #include "moec_cpu/vec_sort.h"
+
+#ifdef MOEC_CPU_LINKED
+#define MOEC_CPU_INSTANCE extern template
+#include "moec_cpu/instances.h"
+#endif

@@ -1,19 +1,23 @@
-"""Writes a copy of the headers in which functions that are no templates are declared only.
+"""Writes a copy of the headers in which functions that are no templates, and variables, are declared only.
 
     python3 linked_headers.py FOLDER
     g++ -std=c++17 -O1 -I targets/ascend/cpu -c targets/ascend/cpu/runtime/runtime.cpp -o runtime.o     (once)
-    g++ -std=c++17 -O1 -I FOLDER kernels/*.cpp host/main.cpp runtime.o -o run
+    g++ -std=c++17 -O1 -I FOLDER -c targets/ascend/cpu/runtime/instances.cpp -o instances.o             (once)
+    g++ -std=c++17 -O1 -I FOLDER kernels/*.cpp host/main.cpp runtime.o instances.o -o run
 
-Same program, shorter builds: each kernel file no longer compiles the whole model. Functions carry the mark MOEC_CPU_FN.
+Same program, shorter builds: each kernel file no longer compiles the whole model. linkage.h explains the marks.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 MARK = "MOEC_CPU_FN"
+VARIABLE = re.compile(r"^MOEC_CPU_VAR ([^=;]*?)( = [^;]*)?;", re.MULTILINE)
+LINKED = "#define MOEC_CPU_LINKED\n"
 
 
 def skip(text: str, at: int, opening: str, closing: str) -> int:
@@ -39,7 +43,8 @@ def skip(text: str, at: int, opening: str, closing: str) -> int:
 
 
 def declare_only(text: str) -> str:
-    """``text`` without the bodies of marked functions."""
+    """``text`` without the bodies of marked functions and the values of marked variables."""
+    text = VARIABLE.sub(r"extern \1;", text)
     out, at = [], 0
     while (mark := text.find(MARK + " ", at)) >= 0:
         parameters = skip(text, text.index("(", mark), "(", ")")
@@ -62,7 +67,7 @@ def write(folder: Path) -> None:
         target = folder / header.relative_to(HERE)
         target.parent.mkdir(parents=True, exist_ok=True)
         text = header.read_text()
-        target.write_text(text if header.name == "linkage.h" else declare_only(text))
+        target.write_text(text + LINKED if header.name == "linkage.h" else declare_only(text))
 
 
 def main() -> None:

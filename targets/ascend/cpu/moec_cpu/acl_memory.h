@@ -11,7 +11,7 @@ struct HostState {
     bool finalised = false;
     int device = -1;
 };
-inline HostState g_host;
+MOEC_CPU_VAR HostState g_host;
 
 /// Checks one side of a host copy; `write` is the side that is written.
 MOEC_CPU_FN void check_side(const void* p, size_t count, bool device, bool write, Site site, const char* op)

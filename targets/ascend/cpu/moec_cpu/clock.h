@@ -23,7 +23,7 @@ struct World {
     std::vector<uint32_t> time;
 };
 
-inline std::deque<World> g_worlds;  // of the running launch
+MOEC_CPU_VAR std::deque<World> g_worlds;  // of the running launch
 
 struct Clock {
     uint32_t local[kPipes] = {};

@@ -25,7 +25,7 @@ struct CommClient {
     Site site{"?", 0};  // of the collective that it came to last
     std::vector<std::unique_ptr<Communicator>> made;
 };
-inline CommClient g_comm;
+MOEC_CPU_VAR CommClient g_comm;
 
 /// Takes one message, which must be there or come.
 MOEC_CPU_FN void take_frame()

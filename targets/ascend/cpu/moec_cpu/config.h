@@ -64,7 +64,7 @@ MOEC_CPU_FN Config read_config()
     return c;
 }
 
-inline Config g_config = read_config();
+MOEC_CPU_VAR Config g_config = read_config();
 
 /// The site's file matches when it is equal to, or ends in "/" + the file that the mask names.
 MOEC_CPU_FN bool same_file(const char* file, const std::string& wanted)

@@ -83,7 +83,7 @@ struct Core {
     }
 };
 
-inline Core* g_core = nullptr;
+MOEC_CPU_VAR Core* g_core = nullptr;
 
 /// The running core; host code that calls a device function is refused.
 MOEC_CPU_FN Core& core(Site site)
@@ -97,8 +97,8 @@ struct SiteEntry {
     const char* op;
 };
 
-inline std::vector<SiteEntry> g_sites;
-inline std::unordered_map<uint64_t, uint32_t> g_site_index;
+MOEC_CPU_VAR std::vector<SiteEntry> g_sites;
+MOEC_CPU_VAR std::unordered_map<uint64_t, uint32_t> g_site_index;
 
 /// A small number for (call site, operation name).
 MOEC_CPU_FN uint32_t intern_site(Site site, const char* op)

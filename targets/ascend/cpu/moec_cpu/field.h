@@ -6,7 +6,7 @@
 
 namespace moec_cpu {
 
-[[noreturn]] __attribute__((cold)) inline void refuse_field(long double value, int bits, Site site)
+[[noreturn]] __attribute__((cold)) MOEC_CPU_FN void refuse_field(long double value, int bits, Site site)
 {
     refuse(site, "parameter out of range",
            fmt("value %.0Lf does not fit the %d-bit unsigned parameter (0..%.0Lf); split the instruction", value, bits,

@@ -87,7 +87,7 @@ struct Unwaited {
     int id;
     Site site;
 };
-inline std::vector<Unwaited> g_unwaited;
+MOEC_CPU_VAR std::vector<Unwaited> g_unwaited;
 
 MOEC_CPU_FN void leave_unwaited(Core& c, AscendC::HardEvent e, int id)
 {

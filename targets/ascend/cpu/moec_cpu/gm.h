@@ -55,8 +55,8 @@ struct Allocation {
     }
 };
 
-inline std::map<uint64_t, std::unique_ptr<Allocation>> g_gm;
-inline Allocation* g_gm_last = nullptr;
+MOEC_CPU_VAR std::map<uint64_t, std::unique_ptr<Allocation>> g_gm;
+MOEC_CPU_VAR Allocation* g_gm_last = nullptr;
 
 /// The allocation (live or freed) whose mapping holds the address, or null.
 MOEC_CPU_FN Allocation* find_allocation(uint64_t address)

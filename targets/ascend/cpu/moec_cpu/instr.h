@@ -5,7 +5,7 @@
 
 namespace moec_cpu {
 
-inline uint32_t g_launch = 0;
+MOEC_CPU_VAR uint32_t g_launch = 0;
 MOEC_CPU_FN void suggest_type(int type);
 MOEC_CPU_FN void settle_type();
 

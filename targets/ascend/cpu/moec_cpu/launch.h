@@ -8,16 +8,22 @@ constexpr uint32_t kMaxBlockDim = 65535;
 constexpr uint32_t kCubeCores = 24;    // Ascend910B1 (platform ini 8.1.RC1)
 constexpr uint32_t kVectorCores = 48;
 
-inline std::map<std::string, int>& kernel_types()
+MOEC_CPU_FN std::map<std::string, int>& kernel_types()
 {
     static std::map<std::string, int> types;
     return types;
 }
 
+MOEC_CPU_FN bool declare_type(const char* kernel, int type)
+{
+    kernel_types()[kernel] = type;
+    return true;
+}
+
 /// KERNEL_TASK_TYPE_DEFAULT registers the type before main, keyed by the kernel's name.
 template <typename Tag>
 struct RegisterType {
-    static inline const bool done = (kernel_types()[Tag::name()] = Tag::type, true);
+    static inline const bool done = declare_type(Tag::name(), Tag::type);
 };
 
 MOEC_CPU_FN const char* type_name(int type)

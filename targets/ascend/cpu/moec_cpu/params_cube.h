@@ -174,9 +174,9 @@ struct LoadDataRepeatParam {
 struct FixpipeConfig {
     CO2Layout format;
 };
-constexpr FixpipeConfig CFG_NZ = {CO2Layout::NZ};
-constexpr FixpipeConfig CFG_ROW_MAJOR = {CO2Layout::ROW_MAJOR};
-constexpr FixpipeConfig CFG_COLUMN_MAJOR = {CO2Layout::COLUMN_MAJOR};
+inline constexpr FixpipeConfig CFG_NZ = {CO2Layout::NZ};
+inline constexpr FixpipeConfig CFG_ROW_MAJOR = {CO2Layout::ROW_MAJOR};
+inline constexpr FixpipeConfig CFG_COLUMN_MAJOR = {CO2Layout::COLUMN_MAJOR};
 
 struct IsResetLoad3dConfig {
     bool isSetFMatrix;

@@ -86,7 +86,7 @@ private:
 
 class TPipe {
 public:
-    explicit TPipe(Site site = Site::here())
+    MOEC_CPU_FN explicit TPipe(Site site = Site::here())
     {
         moec_cpu::Core& c = moec_cpu::core(site);
         if (c.pipe) moec_cpu::refuse(site, "second TPipe", "a core has one TPipe; pass a pointer to it, or Destroy() the first");
@@ -95,7 +95,7 @@ public:
     }
     TPipe(const TPipe&) = delete;
     TPipe& operator=(const TPipe&) = delete;
-    ~TPipe()
+    MOEC_CPU_FN ~TPipe()
     {
         if (owner_ && owner_->pipe == this) Destroy();
     }

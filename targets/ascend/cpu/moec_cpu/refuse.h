@@ -21,7 +21,7 @@ struct Running {
     int index = 0;
     Site last{"?", 0};
 };
-inline Running g_running;
+MOEC_CPU_VAR Running g_running;
 
 __attribute__((format(printf, 1, 2))) MOEC_CPU_FN std::string fmt(const char* format, ...)
 {
@@ -80,6 +80,6 @@ MOEC_CPU_FN bool install_handlers()
     std::set_terminate(on_terminate);
     return true;
 }
-inline const bool g_handlers = install_handlers();
+MOEC_CPU_VAR const bool g_handlers = install_handlers();
 
 }  // namespace moec_cpu

@@ -56,8 +56,8 @@ struct Launch {
     ucontext_t home;
 };
 
-inline Launch* g_launch_now = nullptr;
-inline Fiber* g_fiber = nullptr;
+MOEC_CPU_VAR Launch* g_launch_now = nullptr;
+MOEC_CPU_VAR Fiber* g_fiber = nullptr;
 
 MOEC_CPU_FN void enter(Fiber* f)
 {

@@ -21,8 +21,8 @@ struct LaunchStats {
     std::map<std::pair<uint8_t, std::string>, Count> counts;
 };
 
-inline std::vector<LaunchStats> g_stats;
-inline std::map<std::pair<uint8_t, const char*>, Count*> g_stat_slots;  // of the running launch
+MOEC_CPU_VAR std::vector<LaunchStats> g_stats;
+MOEC_CPU_VAR std::map<std::pair<uint8_t, const char*>, Count*> g_stat_slots;  // of the running launch
 
 MOEC_CPU_FN Count& stat_slot(uint8_t pipe, const char* op)
 {

@@ -49,10 +49,10 @@ struct HostEvent {
     std::shared_ptr<Recorded> last;
 };
 
-inline Stream g_default_stream;
-inline std::vector<std::unique_ptr<Stream>> g_streams;
-inline StreamClock g_host_clock;
-inline std::function<void()> g_idle;  // waits for the other ranks; set by HCCL
+MOEC_CPU_VAR Stream g_default_stream;
+MOEC_CPU_VAR std::vector<std::unique_ptr<Stream>> g_streams;
+MOEC_CPU_VAR StreamClock g_host_clock;
+MOEC_CPU_VAR std::function<void()> g_idle;  // waits for the other ranks; set by HCCL
 
 MOEC_CPU_FN Stream& stream_of(void* handle) { return handle ? *static_cast<Stream*>(handle) : g_default_stream; }
 
