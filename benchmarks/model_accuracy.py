@@ -107,6 +107,9 @@ def held_out(samples: Sequence[Sample]) -> Array:
     line("as committed, operator left out", by_op, committed)
     line("as committed, source left out", by_source, committed)
     line("drawn without the operator", by_op, fresh)
+    by_class = left_out(samples, lambda s: s.work.kind)
+    line("class left out, as one without rows", by_class, _unseen_classes(samples, classes, by_op))
+    print(f"\n  errors of left-out classes      {shown(by_class)}   {shown(by_class[tuned])}")
     return by_op
 
 
@@ -122,6 +125,17 @@ def _unseen_bands(samples: Sequence[Sample], classes: Sequence[str], found: Arra
     for op in sorted({s.op for s in samples}):
         drawn[op] = _drawn(samples, classes, found, [i for i, s in enumerate(samples) if s.op != op])
     return [drawn[s.op].get(k, drawn[s.op][UNSEEN]) for s, k in zip(samples, classes, strict=True)]
+
+
+def _unseen_classes(samples: Sequence[Sample], classes: Sequence[str], found: Array) -> list[Band]:
+    """The band that each row would have if no row of its class had been measured."""
+    drawn: dict[str, dict[str, Band]] = {}
+    for kind in sorted({s.work.kind for s in samples}):
+        drawn[kind] = _drawn(samples, classes, found, [i for i, s in enumerate(samples) if s.work.kind != kind])
+    return [
+        drawn[s.work.kind].get(LAUNCH if k == LAUNCH else UNSEEN, drawn[s.work.kind][UNSEEN])
+        for s, k in zip(samples, classes, strict=True)
+    ]
 
 
 def write_constants(c: Constants) -> None:

@@ -56,6 +56,16 @@ FAMILIES = {
     "transpose": lambda x: moves.transpose([x], [Tensor((x.shape[1], x.shape[0]), x.dtype)]),
     "slice": lambda x: moves.strided([Tensor((x.shape[0], 2 * x.shape[1]), x.dtype)], [x]),
     "gather": lambda x: index.gather([Tensor((1000, x.shape[1]), x.dtype), Tensor((x.shape[0],), "i32")], [x]),
+    "grouped": lambda x: products.grouped_matmul(
+        [x, Tensor((8, x.shape[1], 512), x.dtype), Tensor((8,), "i64")], [Tensor((x.shape[0], 512), x.dtype)]
+    ),
+    "fused": lambda x: products.finished(
+        "MatmulGelu",
+        products.matmul([x, Tensor((x.shape[1], 512), x.dtype)], [Tensor((x.shape[0], 512), x.dtype)]),
+        [x],
+        [Tensor((x.shape[0], 512), x.dtype)],
+    ),
+    "compact": lambda x: index.compact([x], [x]),
     "sort": lambda x: index.sort([x], [x]),
     "topk": lambda x: index.topk([x], [Tensor((x.shape[0], 8), x.dtype)]),
     "gating": lambda x: index.gating([x], [Tensor((x.shape[0], 8), x.dtype)]),

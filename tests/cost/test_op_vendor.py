@@ -9,8 +9,8 @@ import pytest
 
 from moec.targets.ascend.opmodel.chip import load_class, machine_of_class
 from moec.targets.ascend.opmodel.constants import constants
-from moec.targets.ascend.opmodel.cube import gemm_time
-from moec.targets.ascend.opmodel.elementwise import run_of
+from moec.targets.ascend.opmodel.cube import gemm_time, read_again
+from moec.targets.ascend.opmodel.elementwise import PASSES, run_of
 from moec.targets.ascend.opmodel.predict import predict
 from moec.targets.ascend.opmodel.rows_in import read_row
 from moec.targets.ascend.opmodel.vendor import FAMILIES, HINTS, describe, lookup, table
@@ -137,6 +137,42 @@ def test_a_side_that_is_stored_across_k_is_read_in_short_rows() -> None:
     plain = work("MatMulV3", "1024,4096;4096,3072", "1024,3072", BF)
     across = work("MatMulV3", "4096,1024;4096,3072", "1024,3072", BF)
     assert 1.05 < predict(across, chip).us / predict(plain, chip).us < 1.6
+
+
+def test_operands_beyond_the_l2_are_read_again_for_each_block_of_the_result() -> None:
+    """8192^3 of 16 bits on 24 cores: two of 128 MiB; blocks of 4915 of its rows and columns fit into 0.8 of 192 MiB."""
+    chip = load_class("910B1(24AIC@1850MHz)")
+    assert chip is not None
+    (large,) = work("Matmul", "8192,8192;8192,8192", "8192,8192", "FLOAT16;FLOAT16 -> FLOAT16").gemms
+    assert read_again(large, chip, 24, constants()) == pytest.approx(2 * (128 << 20) * (8192 / 4915.2 - 1))
+    (small,) = work("Matmul", "4096,1024;1024,2048", "4096,2048", BF).gemms
+    assert read_again(small, chip, 24, constants()) == 0.0
+
+
+def test_rows_that_no_load_can_change_to_fractals_are_converted_before() -> None:
+    long = work("MatMulV3", "256,70000;70000,512", "256,512", BF)
+    assert long.before is not None and long.before.moved == 2 * 256 * 70000 * 2
+    assert work("MatMulV3", "256,65535;65535,512", "256,512", BF).before is None
+    chip = load_class("910B2")
+    assert chip is not None
+    assert predict(long, chip).us > predict(replace(long, before=None), chip).us + 10
+
+
+def test_groups_of_all_sizes_have_a_last_tile_half_full_in_the_mean() -> None:
+    chip = load_class("910B2")
+    assert chip is not None
+    (groups,) = work("GroupedMatmul", "4096,7168;16,7168,2048;16", "4096,2048",
+                     "DT_BF16;DT_BF16;INT64 -> DT_BF16").gemms  # fmt: skip
+    assert groups.uneven and groups.m == 256
+    even = gemm_time(replace(groups, uneven=False), chip, 24, constants())
+    assert 1.05 < gemm_time(groups, chip, 24, constants()).load / even.load < 1.3
+
+
+def test_what_a_fused_name_adds_is_done_by_vector_cores() -> None:
+    plain, fused = (work(op, "512,512;512,512", "512,512", BF) for op in ("MatMulV3", "MatmulGelu"))
+    assert plain.vector == 0 and fused.vector == PASSES["gelu"] * 512 * 512 / 64
+    scaled = work("QuantGroupedMatmul+Gelu", "512,512;4,512,512;4", "512,512", "INT8;INT8;INT64 -> FLOAT16")
+    assert scaled.vector == (PASSES["gelu"] + 5) * 512 * 512 / 64
 
 
 def test_a_convolution_loads_an_element_once_for_all_its_kernel_places() -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from published_kernels import add, copies, everything
+from published_kernels import copies
+from published_tables import COPIES, LADDER, SQUARE, Row
+from published_tables import modelled as modelled_row
 from staged_matmul import B1, STAGES, Stage, mean_busy, modelled
 
-from moec.codegen.kernel_ir import Kernel
 from moec.targets.ascend.model.simulate import simulate
-
-SQUARE = (12288, 12288)
-ALL = (6144, 512)
 
 
 def off(model: float, measured: float) -> float:
@@ -45,64 +43,16 @@ def test_staged_matmul_in_order() -> None:
             assert modelled(one).us > modelled(next_).us, (one.name, next_.name)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "measured"),
-    [
-        (copies("aiv", SQUARE, (1, 64)), 548.161),
-        (copies("aiv", SQUARE, (64, 64)), 220.772),
-        (copies("aiv", SQUARE, (64, 1024)), 202.657),
-        (copies("aiv", (12288, 12287), (64, 1024)), 259.047),
-        (copies("aic", SQUARE, (64, 64)), 283.508),
-        (copies("aic", SQUARE, (64, 256)), 214.519),
-        (copies("aic", (12288, 12287), (64, 256)), 422.515),
-        (everything("aiv", ALL, (128, 64), rotated=False), 474.717),
-        (everything("aic", ALL, (256, 64), rotated=False), 240.198),
-        (everything("aiv", ALL, (128, 64), rotated=True), 307.38),
-        (everything("aic", ALL, (256, 64), rotated=True), 209.8),
-    ],
-    ids=[
-        "UB 1x64",
-        "UB 64x64",
-        "UB 64x1024",
-        "UB off line",
-        "L1 64x64",
-        "L1 64x256",
-        "L1 off line",
-        "UB same",
-        "L1 same",
-        "UB rotated",
-        "L1 rotated",
-    ],
-)
-def test_copies(kernel: Kernel, measured: float) -> None:
-    """Busy time of MTE2."""
-    assert off(B1.us(simulate(kernel, B1, {}).mean_busy["MTE2"]), measured) < 0.15
+@pytest.mark.parametrize("row", [*COPIES, *LADDER], ids=lambda r: f"{r.name}, {r.what}")
+def test_copies_and_vector_additions(row: Row) -> None:
+    """Within 15 per cent, passes over what the L2 holds or does not among them."""
+    assert off(modelled_row(row, B1), row.measured) < 0.15
 
 
 @pytest.mark.parametrize(
-    ("core", "slices", "measured", "hit"),
-    [("aiv", 1, 816.05, 0.0), ("aiv", 4, 354.56, 0.75), ("aic", 1, 872.19, 0.0), ("aic", 4, 397.8, 0.75)],
+    ("core", "slices", "hit"), [("aiv", 1, 0.0), ("aiv", 4, 0.75), ("aic", 1, 0.0), ("aic", 4, 0.75)]
 )
-def test_four_passes(core: str, slices: int, measured: float, hit: float) -> None:
-    """302 MB four times over, or 75 MB at a time: core time, and the share of reads that the L2 served."""
+def test_four_passes(core: str, slices: int, hit: float) -> None:
+    """302 MB four times over, or 75 MB at a time: the share of reads that the L2 served."""
     result = simulate(copies(core, SQUARE, (64, 1024), 4, slices), B1, {})
-    assert off(B1.us(result.cycles), measured) < 0.15
     assert 1 - result.hbm_bytes / result.l2_bytes == pytest.approx(hit, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "core_time", "vector"),
-    [
-        (add(1, 4096), 6909.14, 761.65),
-        (add(48, 4096, in_turn=True), 297.14, 15.885),
-        (add(48, 16384, in_turn=True), 261.5, 12.845),
-        (add(48, 16384, slots=2), 257.56, 12.846),
-        (add(48, 16384, slots=2, bypass=True), 185.15, 12.846),
-        (add(48, 16256, slots=2, bypass=True), 178.49, 6.954),
-    ],
-    ids=["one core", "48 cores", "large copies", "double buffer", "past the L2", "clear banks"],
-)
-def test_vector_add_ladder(kernel: Kernel, core_time: float, vector: float) -> None:
-    result = simulate(kernel, B1, {})
-    assert off(B1.us(result.cycles), core_time) < 0.15
-    assert off(B1.us(result.mean_busy["V"]), vector) < 0.15

@@ -80,7 +80,11 @@ def _exchange(
     """A collective of the op's group; ranks that stand next to each other share a node."""
     group = attrs["group"]
     assert isinstance(group, Group)
-    at = group.at(sizes)
+    try:
+        at = group.at(sizes)
+    except KeyError as missing:
+        todo = f"write its size as a number, or give {str(missing).strip(chr(39))}"
+        raise Refusal(f"group {group.name} is {group}", Where(node=op), todo) from None
     ranks, stride = int(str(at.size)), int(str(at.stride))
     local = max(1, min(ranks, int(machine["links.node.size"]) // max(1, stride)))
     asked = (machine, op, ins[0].bytes, ranks, local)

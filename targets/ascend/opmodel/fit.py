@@ -33,7 +33,7 @@ NOISE = 0.15
 SHRINK = 6
 """Rows of all classes together that stand beside a class's own when its band is drawn."""
 
-UNSEEN_WIDER = 2.0
+UNSEEN_WIDER = 2.5
 """Factor on the logarithm of the band of a class without rows: its description was never held against
 a measurement, where those of the others were written with rows in view."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
-from moec.targets.ascend.opmodel.elementwise import LANES
+from moec.targets.ascend.opmodel import moves
+from moec.targets.ascend.opmodel.elementwise import LANES, PASSES
 from moec.targets.ascend.opmodel.tensor import Tensor
 from moec.targets.ascend.opmodel.work import Gemm, Work
 
@@ -57,8 +59,38 @@ def matmul(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     return Work(
         "matmul" if batch == 1 else "batch_matmul", sum(t.bytes for t in ins),
         sum(t.bytes for t in outs) or int(batch * m * n * out_item), cold=streamed(ins[0], ins[1]), gemms=(gemm,),
-        operands=len(ins),
+        operands=len(ins), before=converted(ins[:2]),
     )  # fmt: skip
+
+
+FINISHES = ("gelu", "swiglu", "silu", "swish", "relu", "sigmoid")
+"""Functions that the name of a fused product ends in, as keys of the vector cycles of elementwise operators."""
+
+SCALED = 5.0
+"""Vector cycles per 64 results that are scaled to floats by channel and by token."""
+
+
+def finished(op: str, work: Work, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
+    """``work`` with what vector cores do to a product's results in the same kernel: scales of 8-bit operands, and the
+    function that the name of ``op`` says. Results go to them through L2.
+    """
+    name = next((f for f in FINISHES if f in op.lower()), "")
+    eight = any(t.dtype in ("i8", "u8", "i4") for t in ins[:2]) and any(t.is_float16 for t in outs)
+    if not outs or not (name or eight):
+        return work
+    each = PASSES.get({"swish": "silu", "swiglu": "silu"}.get(name, name), 0.0) + (SCALED if eight else 0.0)
+    results = sum(g.batch * g.m * g.n for g in work.gemms)
+    return replace(work, vector=work.vector + each * results / LANES)
+
+
+LONGEST_ROW = 65535
+"""Elements of a stored row up to which a load can change it to fractals: the field of the instruction has 16 bits."""
+
+
+def converted(sides: Sequence[Tensor]) -> Work | None:
+    """The conversion to fractals ahead of a product, of those operands whose rows no load can convert."""
+    long = [t for t in sides if t.last > LONGEST_ROW and _row(t)]
+    return moves.relayout(long, long) if long else None
 
 
 def streamed(x: Tensor, weight: Tensor) -> int:
@@ -89,8 +121,11 @@ def _text(t: Tensor) -> str:
 
 
 def grouped_matmul(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
-    """Rows sorted by expert times a weight each, rows spread evenly; or, per expert, the product over its rows."""
+    """Rows sorted by expert times a weight each, groups of all sizes, weights from HBM as their last use lies a layer
+    back; or, per expert, the product over its rows.
+    """
     floats = [t for t in ins if t.dtype not in ("i64",) and len(t.shape) >= 2]
+    cold = 0
     stacked = next((t for t in floats if len(t.shape) >= 3), None)
     out = outs[0] if outs else None
     if stacked is not None:
@@ -104,9 +139,12 @@ def grouped_matmul(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
             k, n = n, k
         gemm = Gemm(experts, max(1, -(-rows // experts)), n, k, x.dtype, _row(x), _row(stacked), (out or x).itemsize)
         used = min(experts, max(1, rows))
-        gemm = Gemm(used, max(1, -(-rows // used)), n, k, x.dtype, gemm.a_row, gemm.b_row, gemm.out_itemsize)
+        gemm = Gemm(
+            used, max(1, -(-rows // used)), n, k, x.dtype, gemm.a_row, gemm.b_row, gemm.out_itemsize, uneven=used > 1
+        )
         idle = stacked.bytes * (experts - used) // experts
         reads = sum(t.bytes for t in ins) - idle
+        cold = stacked.bytes - idle
     elif out is not None and len(out.shape) >= 3 and len(floats) >= 2:
         experts, m, n = prod(out.shape[:-2]), out.shape[-2], out.shape[-1]
         rows = floats[0].numel // m if floats[0].numel % m == 0 else floats[0].rows
@@ -129,7 +167,7 @@ def grouped_matmul(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     else:
         raise ValueError("a grouped product needs rows and weights")
     writes = sum(t.bytes for t in outs) or int(gemm.batch * gemm.m * gemm.n * gemm.out_itemsize)
-    return Work("grouped_matmul", reads, writes, gemms=(gemm,), operands=len(ins))
+    return Work("grouped_matmul", reads, writes, cold, gemms=(gemm,), operands=len(ins))
 
 
 def across_ranks(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:

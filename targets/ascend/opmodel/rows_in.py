@@ -46,6 +46,12 @@ DEFAULT_DTYPE = "FLOAT16"
 NOTHING = ("", "N/A", "NA", "NAN", "NONE", "NULL", "-", "[]", "()")
 """Cells and shapes that say nothing."""
 
+SIZE = re.compile(r"[0-9]+(\.0*)?")
+"""A dimension, with the fraction that spreadsheets add."""
+
+BETWEEN = re.compile(r"(?<=[0-9])\s*[xX*]\s*(?=[0-9])")
+"""What stands between dimensions besides commas."""
+
 LARGEST = 1 << 50
 """Elements that no memory holds."""
 
@@ -60,7 +66,7 @@ def read_row(cells: Mapping[str, str]) -> Row:
     if not types:
         types = DEFAULT_DTYPE
         notes.append(f"dtypes: none given, {DEFAULT_DTYPE} taken")
-    types, forms = (re.sub("=>|\N{RIGHTWARDS ARROW}", "->", text) for text in (types, forms))
+    types, forms = (text.replace("=>", "->").replace("\N{RIGHTWARDS ARROW}", "->") for text in (types, forms))
     shapes, results = cells.get("input_shapes", ""), cells.get("output_shapes", "")
     ins, odd = _operands(shapes, _side(types, 0), _side(forms, 0), "input_shapes")
     outs, odd_out = _operands(results, _side(types, 1), _side(forms, 1), "output_shapes")
@@ -108,11 +114,8 @@ def _number(cells: Mapping[str, str], column: str, notes: list[str]) -> float | 
 def _operands(shapes: str, types: str, forms: str, column: str) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
     """The operands of one side, absent ones left out, and what was taken for granted."""
     parts = _parts(_clean(shapes))
-    names = [t.strip() for t in re.split(";" if ";" in types else ",", types)]
-    layouts = [f.strip().partition("(")[0] for f in re.split(";" if ";" in forms else ",", forms)]
-    if len(names) > 1 and len(names) < len(parts):
-        names += [names[-1]] * (len(parts) - len(names))
-    kinds, notes = _dtypes(names)
+    kinds, notes = _dtypes(types)
+    layouts = _layouts(forms)
     found = []
     for i, text in enumerate(parts):
         kind = kinds[min(i, len(kinds) - 1)]
@@ -121,8 +124,17 @@ def _operands(shapes: str, types: str, forms: str, column: str) -> tuple[tuple[T
     return tuple(found), notes
 
 
-def _dtypes(names: list[str]) -> tuple[list[str | None], tuple[str, ...]]:
-    """moec's dtypes of these names; an unknown one is taken for one of its width, else for that of another operand."""
+@lru_cache(maxsize=4096)
+def _layouts(forms: str) -> tuple[str, ...]:
+    return tuple(f.strip().partition("(")[0] for f in re.split(";" if ";" in forms else ",", forms))
+
+
+@lru_cache(maxsize=4096)
+def _dtypes(types: str) -> tuple[tuple[str | None, ...], tuple[str, ...]]:
+    """moec's dtypes of the names in ``types``, the last of which holds for further operands, and what was taken for
+    granted: an unknown one for one of its width, else for that of another operand.
+    """
+    names = [t.strip() for t in re.split(";" if ";" in types else ",", types)]
     kinds: list[str | None] = []
     unknown: list[int] = []
     for name in names:
@@ -136,7 +148,7 @@ def _dtypes(names: list[str]) -> tuple[list[str | None], tuple[str, ...]]:
     for i in unknown:
         kinds[i] = kinds[i] or other
         notes.append(f"dtypes: unknown '{names[i]}' taken for {kinds[i]}")
-    return kinds, tuple(dict.fromkeys(notes))
+    return tuple(kinds), tuple(dict.fromkeys(notes))
 
 
 def _parts(shapes: str) -> list[str]:
@@ -147,12 +159,13 @@ def _parts(shapes: str) -> list[str]:
     return grouped or [shapes]
 
 
+@lru_cache(maxsize=65536)
 def _shape(text: str, column: str) -> tuple[int, ...]:
     bare = text.strip().strip("[](){},").strip()
     if bare.upper() in NOTHING or bare.lower() == "scalar":
         return ()
-    dims = [d for d in re.split(r"[,\s]+", re.sub(r"(?<=[0-9])\s*[xX*]\s*(?=[0-9])", ",", bare)) if d]
-    if not all(re.fullmatch(r"[0-9]+(\.0*)?", d) for d in dims):
+    dims = [d for d in re.split(r"[,\s]+", BETWEEN.sub(",", bare)) if d]
+    if not all(SIZE.fullmatch(d) for d in dims):
         raise Declined(f"{column}: '{text.strip()}' is no shape of known sizes")
     sizes = tuple(int(d.partition(".")[0]) if len(d) < 40 else LARGEST for d in dims)
     if prod(sizes) >= LARGEST:

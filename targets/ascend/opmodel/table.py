@@ -20,7 +20,7 @@ from moec.targets.ascend.opmodel.constants import OP_MODEL_VERSION
 from moec.targets.ascend.opmodel.estimate import Estimate, estimate_work
 from moec.targets.ascend.opmodel.records import Record, Records
 from moec.targets.ascend.opmodel.rows_in import Declined, Row, read_row
-from moec.targets.ascend.opmodel.vendor import described, on_host_cores
+from moec.targets.ascend.opmodel.vendor import UNKNOWN, described, on_host_cores
 
 REQUIRED = ("chip", "op", "input_shapes")
 OPTIONAL = ("output_shapes", "dtypes", "formats", "block_dim", "freq_mhz", "core_type")
@@ -37,8 +37,10 @@ ADDED = ("predicted_us", "low_us", "high_us", "bound_by", "reason", "assumed", "
 was taken for granted where there is one; the model's version.
 """
 
-GUESSED_CHIP = 1.5
-"""Factor by which the band of a row widens either way whose chip class is like no machine."""
+GUESSED = 1.5
+"""Factor by which the band of a row widens either way whose chip class is like no machine; and that of an operator that
+nobody described.
+"""
 
 
 @dataclass
@@ -72,6 +74,7 @@ def estimate_row(row: Row, chip: Chip, wider: float = 1.0) -> tuple[Estimate, tu
         raise Declined(f"input_shapes: {error}") from None
     except (IndexError, ZeroDivisionError):
         raise Declined(f"input_shapes: operands do not fit {row.op}") from None
+    wider *= GUESSED if work.kind == UNKNOWN else 1.0
     return estimate_work(work, chip, row.blocks, wider), (*row.assumed, note) if note else row.assumed
 
 
@@ -165,7 +168,7 @@ def _predicted(record: Record, at: Mapping[str, int], chips: Mapping[str, str], 
         row = read_row({column: record.cells[i] for column, i in at.items()})
         text = record.cells[at["chip"]].strip() if "chip" in at else ""
         chip, guessed = chip_for(text, mapped(text, chips), row.mhz)
-        e, notes = estimate_row(row, chip, GUESSED_CHIP if guessed else 1.0)
+        e, notes = estimate_row(row, chip, GUESSED if guessed else 1.0)
     except Declined as declined:
         column = str(declined).partition(":")[0].partition(" ")[0]
         count.declined[column] = count.declined.get(column, 0) + 1

@@ -39,6 +39,7 @@ FAMILIES: dict[str, Callable[[str], Describe]] = {
     "gather": lambda kind: index.gather,
     "scatter": lambda kind: partial(index.scatter, accumulates=kind == "add"),
     "sort": lambda kind: index.sort,
+    "compact": lambda kind: index.compact,
     "topk": lambda kind: index.topk,
     "gating": lambda kind: index.gating,
     "permute": lambda kind: index.permute,
@@ -97,7 +98,12 @@ def described(op: str, ins: Sequence[Tensor], outs: Sequence[Tensor], result: st
     wrong = contradiction(known.family, known.kind, op, ins, outs)
     if wrong:
         raise ValueError(wrong)
-    return known.describe(ins, outs), note
+    work = known.describe(ins, outs)
+    return products.finished(op, work, ins, outs) if known.family in PRODUCTS else work, note
+
+
+PRODUCTS = ("matmul", "grouped_matmul")
+"""Families whose results a fused kernel passes through the vector cores."""
 
 
 def _stated(

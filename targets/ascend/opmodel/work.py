@@ -14,7 +14,7 @@ class Gemm:
 
     ``a_row`` and ``b_row``: bytes of a stored row of each side, which set how well it is read (0: stored in fractals).
     ``out_itemsize``: bytes of a result element. ``a_uses``: how often a loaded element of the left side is used, where
-    it is unfolded on chip.
+    it is unfolded on chip. ``uneven``: ``m`` is the mean of groups of all sizes.
     """
 
     batch: int
@@ -26,6 +26,7 @@ class Gemm:
     b_row: float = 0
     out_itemsize: float = 2
     a_uses: float = 1
+    uneven: bool = False
 
     @property
     def flops(self) -> int:
@@ -37,13 +38,14 @@ class Gemm:
 class Work:
     """An operator as quantities, each summed over all cores.
 
-    ``reads`` and ``writes``: bytes of device memory; ``cold`` of them are certain to be in HBM (optimizer state, main
-    gradients), the rest may have stayed in L2. ``vector``: vector unit cycles; ``issue``: cycles in which a core does
-    nothing but start copies or run scalar code. ``single``: cycles that only one core can do. ``units``: independent
-    pieces, so that no more cores are used. ``operands``: tensors that each core must be set up for. ``fixpipe``: bytes
-    that the cube stores beyond its products' results. ``mixed``: cube and vector cores work together.
-    ``scattered``: bytes that could have moved in the time which rows that lie apart cost. ``hot``: what is read was
-    just made, so that L2 holds all of it that fits.
+    ``reads`` and ``writes``: bytes of device memory; ``cold`` of them are certain to be in HBM (optimizer state,
+    main gradients), the rest may have stayed in L2. ``vector``: vector unit cycles; ``issue``: cycles in which a
+    core does nothing but start copies or run scalar code. ``single``: cycles that only one core can do. ``units``:
+    independent pieces, so that no more cores are used. ``operands``: tensors that each core must be set up for.
+    ``fixpipe``: bytes that the cube stores beyond its products' results. ``mixed``: cube and vector cores work
+    together. ``before``: what the vendor does in the same kernel ahead of it. ``scattered``: bytes that could have
+    moved in the time which rows that lie apart cost. ``hot``: what is read was just made, so that L2 holds all of
+    it that fits.
     """
 
     kind: str
@@ -60,6 +62,7 @@ class Work:
     mixed: bool = False
     hot: bool = False
     scattered: int = 0
+    before: Work | None = None
 
     @property
     def cube(self) -> bool:
