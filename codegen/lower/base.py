@@ -41,6 +41,7 @@ FAMILIES = (
     "attention_grad",
     "balance",
     "collectives",
+    "compress",
     "counted",
     "cube",
     "cube_grad",
@@ -101,7 +102,7 @@ def device_dtype(dtype: DType) -> str:
     """The kernel IR's name of a layer dtype; bool is one byte. NoKernel for what no kernel can hold."""
     name = "u8" if dtype.name == "bool" else dtype.name
     if name not in ITEMSIZE:
-        raise NoKernel(f"no kernel holds {dtype.name}")
+        raise NoKernel(f"no kernel holds {dtype.name}", todo=f"cast it first to one of {', '.join(ITEMSIZE)}")
     return name
 
 
@@ -282,12 +283,15 @@ class Lowering:
         """Adds a step as it is."""
         self.steps.append(step)
 
-    def through(self, node: Node, make: Callable[[Builder, Value], Value]) -> None:
-        """Lowers ``node``, of one operand and one result, as what ``make`` builds in its place."""
+    def through(self, node: Node, make: Callable[..., Value]) -> None:
+        """Lowers ``node``, of one result, as what ``make`` builds of its operands in its place."""
         graph = Graph(node.op)
-        given = graph.add_input("x", node.operand(0).type)
-        self._storage[given] = self._storage[node.operand(0)]
-        made = make(Builder(graph, None, node.origin), given)
+        given = []
+        for i, value in enumerate(node.operands):
+            assert value is not None
+            given.append(graph.add_input(f"x{i}", value.type))
+            self._storage[given[i]] = self._storage[value]
+        made = make(Builder(graph, None, node.origin), *given)
         for inner in graph:
             RULES[inner.op](self, inner)
         self._storage[node.result] = self._storage[made]
@@ -299,10 +303,15 @@ class Lowering:
     # -- the walk
 
     def run(self, graph: Graph) -> Program:
+        missing: list[Problem] = []
         for i, value in enumerate(graph.inputs):
             name = value.name or f"in{i}"
-            self._storage[value] = self._new(name, device_dtype(value.type.dtype), value.type.dims, "input", name)
-        missing: list[Problem] = []
+            try:
+                dtype = device_dtype(value.type.dtype)
+            except NoKernel as refusal:
+                missing += [replace(p, where=Where(node=f"input {name}")) for p in refusal.problems]
+            else:
+                self._storage[value] = self._new(name, dtype, value.type.dims, "input", name)
         problems: list[Problem] = []
         try:
             for shard in (s for given in self.module.shards.values() for s in given):
@@ -328,6 +337,9 @@ class Lowering:
             raise NoKernel(missing)
         if problems:
             raise Refusal(problems)
+        for value in graph.outputs:
+            if value not in self._storage and value.producer is not None:  # without elements: nobody writes it
+                self.result(value.producer, value.producer.results.index(value))
         return Program(
             graph.name,
             dict(self.module.symbols),

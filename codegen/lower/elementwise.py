@@ -54,7 +54,24 @@ def _elementwise(cx: Lowering, node: Node) -> None:
     vector_kernel(cx, node, f"vector_{node.op}", nodes, inputs, [(made.result, cx.result(node))])
 
 
+def _along(cx: Lowering, node: Node) -> None:
+    """A softmax over another dimension than the last: that one and the last change places around it."""
+    rank = node.operand(0).type.rank
+    axis = node.attrs["axis"] % max(rank, 1)
+    if axis == rank - 1:
+        single(cx, node)
+        return
+    order = [rank - 1 if d == axis else axis if d == rank - 1 else d for d in range(rank)]
+
+    def turned(b: Builder, x: Value) -> Value:
+        rows = b.node(node.op, b.transpose(x, perm=tuple(order)), axis=rank - 1).result
+        made: Value = b.transpose(rows, perm=tuple(order))
+        return made
+
+    cx.through(node, turned)
+
+
 for _op in OPS:
     lowering(_op)(_elementwise)
 for _op in ROWWISE:
-    lowering(_op)(single)
+    lowering(_op)(_along if "softmax" in _op else single)

@@ -10,10 +10,14 @@ from moec.codegen.lower.base import Lowering, device_dtype, lowering, where
 from moec.codegen.lower.sizes import Sizes, numel, strides
 from moec.codegen.scalar import Scalar, binary
 from moec.diagnostics import NoKernel, Problem
-from moec.ir.graph import Node
+from moec.ir.graph import Node, Value
 from moec.ir.symbol import Dim
+from moec.ir.types import I64
+from moec.ops.build import Builder
 
 ADDED = ("f32", "f16", "bf16", "i32")
+REDUCED = {"none": "", "add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
+"""The instruction of each reduction."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,6 @@ def _elements(node: Node) -> Form:
     """gather_elements, scatter_elements: each element has an index of its own along the axis."""
     x, indices, axis = node.operand(0), node.operand(1), node.attrs["axis"]
     dims, own = x.type.dims, indices.type.dims
-    if dims[:axis] != own[:axis] or dims[axis + 1 :] != own[axis + 1 :]:
-        what = f"{node.op} of {x.type} at {indices.type} has no kernel"
-        raise NoKernel(Problem(what, where(node), "dimensions beside the axis must be the same"))
     after = numel(dims[axis + 1 :])
     return Form(
         numel(own[: axis + 1]), after, False, (dims[axis],), (after,), 1, dims[axis] * after, own[axis], count_rows=1
@@ -120,9 +121,9 @@ def _scatter(cx: Lowering, node: Node, f: Form) -> None:
     _check_indices(node)
     x, indices, updates, y = node.operand(0), node.operand(1), node.operand(2), node.result
     how = node.attrs["reduction"]
-    if how not in ("none", "add") or (how == "add" and x.type.dtype.name not in ADDED):
+    if how != "none" and x.type.dtype.name not in ADDED:
         what = f"{node.op} of {x.type.dtype.name} with reduction {how} has no kernel"
-        raise NoKernel(Problem(what, where(node), f"none of any dtype, add of {', '.join(ADDED)} have one"))
+        raise NoKernel(Problem(what, where(node), f"none of any dtype, others of {', '.join(ADDED)} have one"))
     k = KernelBuilder(f"{node.op}_{how}", "aiv", cx.capacities)
     sizes = Sizes(k, cx)
     tensors = [
@@ -136,7 +137,7 @@ def _scatter(cx: Lowering, node: Node, f: Form) -> None:
     ]
     rows = numel(x.type.dims[: len(x.type.dims) - _inner_rank(node)])
     named = _named(sizes, f)
-    blocks = emit_scatter(k, tensors[0], tensors[1], tensors[2], tensors[3], named, sizes.of(rows), how == "add")
+    blocks = emit_scatter(k, tensors[0], tensors[1], tensors[2], tensors[3], named, sizes.of(rows), REDUCED[how])
     sizes.witness()
     operands = {"x": cx.tensor(x), "indices": cx.tensor(indices), "updates": cx.tensor(updates), "y": cx.result(node)}
     cx.launch(node, k.finish(blocks), operands, sizes.given)
@@ -156,9 +157,27 @@ def gather(cx: Lowering, node: Node) -> None:
     _gather(cx, node, _along(node))
 
 
+def _covers(node: Node) -> bool:
+    """Whether the indices go through all of x beside the axis."""
+    dims, own, axis = node.operand(0).type.dims, node.operand(1).type.dims, node.attrs["axis"]
+    return dims[:axis] == own[:axis] and dims[axis + 1 :] == own[axis + 1 :]
+
+
 @lowering("gather_elements")
 def gather_elements(cx: Lowering, node: Node) -> None:
-    _gather(cx, node, _elements(node))
+    """Indices for a part of x only: that part is taken first."""
+    if _covers(node):
+        _gather(cx, node, _elements(node))
+        return
+
+    def part(b: Builder, x: Value, indices: Value) -> Value:
+        for d, size in enumerate(indices.type.dims):
+            if d != node.attrs["axis"] and size != x.type.dims[d]:
+                x = b.slice(x, axis=d, start=0, stop=size, step=1)
+        made: Value = b.gather_elements(x, indices, axis=node.attrs["axis"])
+        return made
+
+    cx.through(node, part)
 
 
 @lowering("gather_nd")
@@ -168,7 +187,25 @@ def gather_nd(cx: Lowering, node: Node) -> None:
 
 @lowering("scatter_elements")
 def scatter_elements(cx: Lowering, node: Node) -> None:
-    _scatter(cx, node, _elements(node))
+    """Updates for a part of x only: each is named by all of its indices."""
+    if _covers(node):
+        _scatter(cx, node, _elements(node))
+        return
+
+    def named(b: Builder, x: Value, indices: Value, updates: Value) -> Value:
+        own = indices.type.dims
+        places = []
+        for d, size in enumerate(own):
+            place = indices if indices.type.dtype is I64 else b.cast(indices, to=I64)
+            if d != node.attrs["axis"]:
+                along = tuple(size if i == d else 1 for i in range(len(own)))
+                place = b.expand(b.reshape(b.iota(size=size, dtype=I64), shape=along), shape=own)
+            places.append(b.reshape(place, shape=(*own, 1)))
+        tuples = places[0] if len(places) == 1 else b.concat(*places, axis=len(own))
+        made: Value = b.scatter_nd(x, tuples, updates, reduction=node.attrs["reduction"])
+        return made
+
+    cx.through(node, named)
 
 
 @lowering("scatter_nd")

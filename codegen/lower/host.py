@@ -44,6 +44,9 @@ def bind_size(cx: Lowering, node: Node) -> None:
     symbol = str(node.attrs["value"])
     if symbol not in cx.module.symbols:
         raise NoKernel(Problem(f"{node.op} of {symbol}, which is no symbol", where(node)))
+    kind = node.operand(0).type.dtype.name
+    if kind not in ("i32", "i64"):
+        raise NoKernel(Problem(f"{node.op} of {kind} has no lowering", where(node), "sizes of i32 and i64 have one"))
     low, high = cx.module.symbols[symbol]
     most: Dim = node.attrs.get("at_most", high)
     if symbol in cx.to_device:

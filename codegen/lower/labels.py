@@ -9,10 +9,13 @@ from moec.codegen.kernels.vector.values import Values
 from moec.codegen.lower.base import Lowering, device_dtype, lowering, where
 from moec.codegen.scalar import Scalar
 from moec.diagnostics import NoKernel, Problem
-from moec.ir.graph import Node
+from moec.ir.graph import Node, Value
 from moec.ir.symbol import Dim
+from moec.ir.types import F32
+from moec.ops.build import Builder
 
 FLOATS = ("f32", "f16", "bf16")
+CAST = (*FLOATS, "i64", "i32", "i16", "i8", "u8", "bool")
 
 
 def _count(dims: tuple[Dim, ...]) -> Dim:
@@ -24,13 +27,27 @@ def _count(dims: tuple[Dim, ...]) -> Dim:
 
 @lowering("one_hot")
 def one_hot(cx: Lowering, node: Node) -> None:
-    labels, depth, dtype = node.operand(0), node.attrs["depth"], node.result.type.dtype.name
-    last = node.attrs["axis"] in (-1, labels.type.rank)
-    if not isinstance(depth, int) or not last or dtype not in FLOATS or labels.type.dtype.name not in ("i32", "i64"):
+    """Rows of f32, f16 and bf16; other types are cast from f32, and a dimension that is not the last is moved there."""
+    labels, depth, dtype = node.operand(0), node.attrs["depth"], node.result.type.dtype
+    if not isinstance(depth, int) or dtype.name not in CAST or labels.type.dtype.name not in ("i32", "i64"):
         what = f"one_hot of {labels.type} as {node.result.type} has no kernel"
-        raise NoKernel(Problem(what, where(node), "i32 and i64 labels to f32, f16 and bf16 in the last dimension have"))
-    kernel = one_hot_kernel("one_hot", cx.capacities, depth, device_dtype(labels.type.dtype), dtype)
-    cx.launch(node, kernel, {"labels": cx.tensor(labels), "y": cx.result(node)}, {"tokens": _count(labels.type.dims)})
+        todo = f"i32 and i64 labels to {', '.join(CAST)} with a depth that is a number have one"
+        raise NoKernel(Problem(what, where(node), todo))
+    rank = labels.type.rank
+    axis = node.attrs["axis"] % (rank + 1)
+    if axis == rank and dtype.name in FLOATS:
+        kernel = one_hot_kernel("one_hot", cx.capacities, depth, device_dtype(labels.type.dtype), dtype.name)
+        ends = {"labels": cx.tensor(labels), "y": cx.result(node)}
+        cx.launch(node, kernel, ends, {"tokens": _count(labels.type.dims)})
+        return
+
+    def rows(b: Builder, x: Value) -> Value:
+        hot = b.one_hot(x, depth=depth, axis=rank, dtype=dtype if dtype.name in FLOATS else F32)
+        made: Value = hot if dtype.name in FLOATS else b.cast(hot, to=dtype)
+        order = [*range(axis), rank, *range(axis, rank)]
+        return made if axis == rank else b.transpose(made, perm=tuple(order))
+
+    cx.through(node, rows)
 
 
 @lowering("cross_entropy")

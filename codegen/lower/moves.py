@@ -15,6 +15,8 @@ from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node, Value
 from moec.ir.symbol import Dim, dmin
 
+NO_FILL = ("i8", "u64")
+"""Types that no instruction fills memory with."""
 TOGETHER = 3
 """Parts of a concatenation that one kernel copies where sizes are run-time arguments: each has flags of its own, and a
 pipe pair has six."""
@@ -98,6 +100,9 @@ def move_kernel(
     made = node.result.type
     of = made.dtype if target is None else next(p.value for p in parts if p.value is not None).type.dtype
     dtype = device_dtype(of)
+    if dtype in NO_FILL and any(p.value is None for p in parts):
+        what = f"{node.op} that fills {of.name} has no kernel"
+        raise NoKernel(Problem(what, where(node), "f32, f16, bf16, integers of 16 and 32 bits, i64, u8 and bool have"))
     if fill != 0 and dtype in ("i64", "u8") and any(p.value is None for p in parts):
         what = f"{node.op} with {fill:g} of {of.name} has no kernel"
         raise NoKernel(Problem(what, where(node), "0 has one, and any number of f32, f16, bf16 and i32"))

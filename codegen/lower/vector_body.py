@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from moec.codegen.kernels.vector import functions as fn
+from moec.codegen.kernels.vector import small
 from moec.codegen.kernels.vector.values import Number, Val, Values
 from moec.codegen.lower.base import where
 from moec.codegen.lower.vector_tables import (
@@ -24,6 +25,7 @@ from moec.codegen.lower.vector_tables import (
     FLOATS,
     INTEGERS,
     ROUNDING,
+    SMALL,
     UNARY,
     WHOLE,
     check_dtypes,
@@ -31,6 +33,8 @@ from moec.codegen.lower.vector_tables import (
 from moec.diagnostics import NoKernel, Problem
 from moec.ir.graph import Node, Value
 from moec.ir.types import DType
+
+WHOLE_NUMBERS = (*INTEGERS, *SMALL)
 
 
 @dataclass(eq=False)
@@ -78,6 +82,9 @@ class Body:
         if o.work is None:
             if o.dtype.name == "bool":
                 o.work = self.values.select(self.bits(value), 1.0, 0.0)
+            elif o.dtype.name in SMALL:
+                assert o.native is not None
+                o.work = small.widened(self.values, o.native)
             else:
                 assert o.native is not None
                 whole = o.dtype.name in INTEGERS
@@ -111,8 +118,12 @@ class Body:
         work = self.work(value)
         if not isinstance(work, Val) or work.form == "one":
             like = Val(0, form, "f32")
-            work = v.fill(_scaled(work) if isinstance(work, Val) else work, like, "i32" if name in INTEGERS else "f32")
+            work = v.fill(
+                _scaled(work) if isinstance(work, Val) else work, like, "i32" if name in WHOLE_NUMBERS else "f32"
+            )
         shaped = self._shaped(work, form)
+        if name in SMALL:
+            return small.narrowed(v, shaped, name)
         if shaped in v.inputs:
             shaped = v.scalar("Muls", shaped, 1)
         return v.cast(shaped, name)
@@ -167,7 +178,8 @@ class Body:
         elif op in WHOLE and node.result.type.dtype.name in INTEGERS:
             self._define(node, WHOLE[op](self.values, *self._whole(node), **_attributes(node)), True)
         elif op == "mod":
-            raise NoKernel(Problem("mod of floats has no vector kernel", where(node), "integers have one"))
+            why = "the vector unit has no exact remainder; integers have one"
+            raise NoKernel(Problem("mod of floats has no vector kernel", where(node), why))
         elif op in BINARY:
             a, b = self.work(node.operand(0)), self.work(node.operand(1))
             self._define(node, self.values.binary(BINARY[op], a, b), op in EXACT)
@@ -202,7 +214,7 @@ class Body:
     def _compare(self, node: Node) -> None:
         v, mode = self.values, COMPARE[node.op]
         a, b = self.work(node.operand(0)), self.work(node.operand(1))
-        if node.operand(0).type.dtype.name in INTEGERS:
+        if node.operand(0).type.dtype.name in WHOLE_NUMBERS:
             difference = v.binary("Sub", a, b)
             assert isinstance(difference, Val)
             sign = v.scalar("Mins", v.scalar("Maxs", difference, -1), 1)
@@ -218,14 +230,17 @@ class Body:
         v = self.values
         bits = [self.bits(x) for x in node.operands if x is not None]
         if len({b.form for b in bits}) > 1:
-            raise NoKernel(
-                Problem(f"{node.op} of conditions of different shapes has no kernel", where(node), "expand them first")
-            )
+            bits = [self._wide(b) for b in bits]
         if node.op == "xor":
             either, both = v.logic("Or", *bits), v.logic("And", *bits)
             self._condition(node, v.logic("And", either, v.logic("Not", both)))
         else:
             self._condition(node, v.logic({"not": "Not", "and": "And", "or": "Or"}[node.op], *bits))
+
+    def _wide(self, bits: Val) -> Val:
+        """A condition of each element of the tile."""
+        v = self.values
+        return bits if bits.form == "full" else v.compare("NE", v.spread(v.select(bits, 1.0, 0.0)), 0.0)
 
     def _select(self, node: Node) -> None:
         v = self.values
@@ -235,9 +250,8 @@ class Body:
         a, b = self.work(node.operand(1)), self.work(node.operand(2))
         bits = self.bits(node.operand(0))
         full = "full" in {x.form for x in (bits, a, b) if isinstance(x, Val)}
-        if full and bits.form != "full":
-            wide = v.spread(v.select(bits, 1.0, 0.0))
-            bits = v.compare("NE", wide, 0.0)
+        if full:
+            bits = self._wide(bits)
         if node.result.type.dtype.is_int:
             like = Val(0, bits.form, "i32")
             a, b = (x if isinstance(x, Val) and x.form != "one" else v.fill(_literal(x), like, "i32") for x in (a, b))
@@ -248,8 +262,8 @@ class Body:
         v, bits = self.values, self.bits(node.operand(0))
         a, b = self.work(node.operand(1)), self.work(node.operand(2))
         full = "full" in {x.form for x in (bits, a, b) if isinstance(x, Val)}
-        if full and bits.form != "full":
-            bits = v.compare("NE", v.spread(v.select(bits, 1.0, 0.0)), 0.0)
+        if full:
+            bits = self._wide(bits)
         self._condition(node, v.compare("NE", v.select(bits, a, b), 0.0))
 
     def _cast(self, node: Node) -> None:

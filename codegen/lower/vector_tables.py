@@ -13,6 +13,8 @@ from moec.ir.graph import Node
 
 FLOATS = ("f32", "f16", "bf16")
 INTEGERS = ("i32", "i64")
+SMALL = ("i16", "i8", "u8")
+"""Integers that are computed with in 32 bits where the result is none of another size: not in sums and products."""
 BINARY = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "minimum": "Min", "maximum": "Max"}
 COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 EXACT = frozenset({"neg", "abs", "relu", "minimum", "maximum", "select", "floor", "ceil", "round", "sign", "expand"})
@@ -50,12 +52,20 @@ WHOLE: dict[str, Callable[..., Val]] = {
 """Ops of integers that are other instructions than those of floats."""
 
 
+KEEPS_SIZE = ("cast", "select", "expand", "minimum", "maximum", *COMPARE)
+"""Ops of integers whose result is never larger than what they are given."""
+NORMS = ("gelu", "softmax", "log_softmax", "rms_norm", "layer_norm")
+
+
 def check_dtypes(node: Node) -> None:
     """NoKernel for dtypes that the vector unit does not compute in ``node``."""
     names = {v.type.dtype.name for v in (*node.operands, *node.results) if v is not None}
     integer = node.op in ("add", "sub", "mul", "minimum", "maximum", "cast", "select", "expand", *WHOLE, *COMPARE)
-    allowed = {*FLOATS, "bool", *(INTEGERS if integer else ())}
-    if names <= allowed:
+    allowed = {*FLOATS, "bool", *(INTEGERS if integer else ()), *(SMALL if node.op in KEEPS_SIZE else ())}
+    conditions = node.result.type.dtype.name == "bool" and node.op in (*BINARY, *ROUNDING, *UNARY, *NORMS, "mod", "pow")
+    if names <= allowed and not conditions:
         return
+    if conditions:
+        allowed -= {"bool"}
     what = f"{node.op} of {', '.join(sorted(names - allowed))} has no vector kernel"
     raise NoKernel(Problem(what, where(node), f"it computes {', '.join(sorted(allowed))}"))

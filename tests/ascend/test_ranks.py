@@ -16,11 +16,15 @@ from moec import driver
 from moec.codegen.capacities import Capacities
 from moec.codegen.lower import lower_module
 from moec.codegen.streams import unordered
-from moec.diagnostics import CheckFailed, NoKernel
+from moec.diagnostics import CheckFailed, NoKernel, Refusal
 from moec.eval import run
 from moec.execute import Project
 from moec.frontend.dsl import parse_moe
+from moec.ir.group import Group
+from moec.ir.symbol import sym
+from moec.ir.types import F32, TensorType
 from moec.passes.base import default_passes, parse_passes, train_passes
+from moec.targets.ascend.target import load_target
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LAYER = (EXAMPLES / "tp2_ep4_layer.moe").read_text()
@@ -182,6 +186,14 @@ def test_what_hccl_does_not_take_is_refused_by_name() -> None:
 
 
 DISPATCHED = [("async", False), ("all-gather", False), ("capacity", False), ("reads", False), ("async", True)]
+
+
+def test_a_group_whose_size_is_a_symbol_is_refused_by_name() -> None:
+    """By the time of one op too, which passes ask for before anything is lowered."""
+    group = Group("ep", sym("P"), 1)
+    attrs = {"group": group, "reduction": "sum"}
+    with pytest.raises(Refusal, match=r"group ep is @ep\(P, 1\)\s+-> write its size as a number, or give P"):
+        load_target("ascend910b1").estimate("all_reduce", [TensorType(F32, (4, 8))], attrs, {})
 
 
 @pytest.mark.slow

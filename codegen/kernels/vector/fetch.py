@@ -81,18 +81,19 @@ def emit_gather(k: KernelBuilder, x: GmTensor, indices: GmTensor, y: GmTensor, n
 
 
 def emit_scatter(
-    k: KernelBuilder, x: GmTensor, indices: GmTensor, updates: GmTensor, y: GmTensor, n: Named, rows: Scalar, add: bool
+    k: KernelBuilder, x: GmTensor, indices: GmTensor, updates: GmTensor, y: GmTensor, n: Named, rows: Scalar, by: str
 ) -> Scalar:
-    """y = x [rows, inner], and row by row of ``updates`` put (or added) where the tuples name; cores wanted.
+    """y = x [rows, inner], and row by row of ``updates`` put where the tuples name, or joined to what is there by the
+    instruction ``by``; cores wanted.
 
-    Sums are made in f32 or i32 and rounded after each update.
+    Numbers are joined in f32 or i32 and rounded after each update.
     """
     size = ITEMSIZE[x.dtype]
-    room = TILE_BYTES // (2 if add else 1) // size
+    room = TILE_BYTES // (2 if by else 1) // size
     held = k.ub("held", x.dtype, room, 2)
     ids = k.ub("ids", indices.dtype, TUPLES * n.depth, 2)
     longest = min(n.inner, room) if isinstance(n.inner, int) else room
-    sums = _Sums(k, x.dtype, longest) if add else None
+    joined = _Joined(k, x.dtype, longest, by) if by else None
     run = min(n.inner, room) if isinstance(n.inner, int) else k.let("run", smax(1, smin(n.inner, room)))
     per = k.let("own", ceildiv(rows, k.cores))
     low = k.let("low", smin(rows, k.core * per))
@@ -114,32 +115,32 @@ def emit_scatter(
                 cols = k.let("cols", smin(run, n.inner - c))
                 k.load(held[ping], updates[binary("*", binary("*", o, n.count) + m + i, n.inner) + c], cols)
                 to = y[binary("*", at, n.inner) + c]
-                if sums is not None:
-                    k.load(sums.now[0], to, cols)
-                    sums.add(held[ping], cols)
+                if joined is not None:
+                    k.load(joined.now[0], to, cols)
+                    joined.join(held[ping], cols)
                 else:
                     k.emit(Barrier("MTE3"))  # rows of y are written over
                 k.store(to, held[ping], cols)
     return smax(1, ceildiv(binary("*", rows, n.inner), TILE_BYTES // 2 // size))
 
 
-class _Sums:
-    """Adds what y holds to an update."""
+class _Joined:
+    """Adds what y holds to an update, or multiplies, or takes the larger or smaller."""
 
-    def __init__(self, k: KernelBuilder, dtype: str, room: int):
-        self.k = k
+    def __init__(self, k: KernelBuilder, dtype: str, room: int, by: str):
+        self.k, self.by = k, by
         self.now = k.ub("now", dtype, room)
         self.wide: tuple[Buffer, ...] = ()
         if dtype in ("f16", "bf16"):
             self.wide = (k.ub("now32", "f32", room), k.ub("update32", "f32", room))
 
-    def add(self, update: LocalRef, cols: Scalar) -> None:
+    def join(self, update: LocalRef, cols: Scalar) -> None:
         k = self.k
         if not self.wide:
-            k.v("Add", update, self.now[0], update, count=cols)
+            k.v(self.by, update, self.now[0], update, count=cols)
             return
         now, more = (b[0] for b in self.wide)
         k.cast(now, self.now[0], cols)
         k.cast(more, update, cols)
-        k.v("Add", now, now, more, count=cols)
+        k.v(self.by, now, now, more, count=cols)
         k.cast(update, now, cols)
