@@ -25,6 +25,7 @@ from moec.codegen.instructions import INSTRUCTIONS
 from moec.codegen.instructions.vector import CASTS
 from moec.codegen.kernel_ir import (
     ALIGN,
+    CPP,
     ITEMSIZE,
     Assign,
     Buffer,
@@ -53,9 +54,20 @@ from moec.codegen.simplify import simplify
 from moec.codegen.sync import synchronise
 from moec.diagnostics import Problem, Refusal, Where
 
+RESERVED = frozenset(CPP.values()) | {
+    "alignas", "and", "auto", "bool", "break", "case", "char", "class", "const", "continue", "default", "delete", "do",
+    "double", "elementCountList", "else", "enum", "explicit", "extern", "false", "float", "for", "friend", "goto", "if",
+    "inline", "int", "long", "namespace", "new", "not", "operator", "or", "pipe", "private", "public", "register",
+    "return", "rsvdCnt", "short", "signed", "sizeof", "sortedNum", "static", "struct", "switch", "template", "this",
+    "throw", "tiling", "true", "try", "typedef", "union", "unsigned", "using", "virtual", "void", "volatile", "while",
+    "xor",
+}  # fmt: skip
+"""What means something else in a kernel's source: keywords and types of C++ and AscendC, and names that the emitter and
+the spellings of instructions declare."""
+
 
 class KernelBuilder:
-    """Collects the statements of one kernel. Names given twice get a number appended."""
+    """Collects the statements of one kernel. Names given twice, and reserved ones, get a number appended."""
 
     def __init__(self, name: str, core: str, capacities: Capacities, source: Sequence[str] = ()):
         self.name, self.kind, self.capacities, self.source = name, core, capacities, tuple(source)
@@ -73,7 +85,7 @@ class KernelBuilder:
     # -- names, parameters, memory
 
     def _unique(self, name: str) -> str:
-        n = self._names.get(name, 0)
+        n = self._names.get(name, int(name in RESERVED))
         self._names[name] = n + 1
         return name if n == 0 else self._unique(f"{name}{n + 1}")
 

@@ -115,8 +115,8 @@ def _mask_extents(r: Resolved) -> Extents:
 declare(
     InstrSpec(
         "GatherMask",
-        "{{ uint64_t kept = 0; GatherMask({dst}, {src0}, {pattern}, {reduceMode}, {mask}, "
-        "GatherMaskParams{{{src0BlockStride}, {repeatTimes}, {src0RepeatStride}, {src1RepeatStride}}}, kept); }}",
+        "{{ uint64_t rsvdCnt = 0; GatherMask({dst}, {src0}, {pattern}, {reduceMode}, {mask}, "
+        "GatherMaskParams{{{src0BlockStride}, {repeatTimes}, {src0RepeatStride}, {src1RepeatStride}}}, rsvdCnt); }}",
         "V",
         (Operand("dst", "w", UB, ANY16_32), Operand("src0", "r", UB, ANY16_32)),
         (
@@ -155,8 +155,8 @@ def _bits_work(r: Resolved, path: str) -> Work:
 declare(
     InstrSpec(
         "GatherMask.bits",
-        "{{ uint64_t kept = 0; GatherMask({dst}, {src0}, {bits}, true, {mask}, GatherMaskParams{{1, 1, 0, 0}}, kept); "
-        "}}",
+        "{{ uint64_t rsvdCnt = 0; GatherMask({dst}, {src0}, {bits}, true, {mask}, GatherMaskParams{{1, 1, 0, 0}}, "
+        "rsvdCnt); }}",
         "V",
         (
             Operand("dst", "w", UB, ("f32", "i32", "u32")),
@@ -215,9 +215,9 @@ def _mrg_extents(r: Resolved) -> Extents:
 declare(
     InstrSpec(
         "MrgSort",
-        "{{ const uint16_t lengths[4] = {{{length1}, {length2}, {length3}, {length4}}}; uint32_t sorted[4]; "
-        "MrgSort<{T.dst}>({dst}, MrgSortSrcList<{T.dst}>{{{src1}, {src2}, {src3}, {src4}}}, lengths, sorted, "
-        "{validBit}, {repeatTimes}); }}",
+        "{{ const uint16_t elementCountList[4] = {{{length1}, {length2}, {length3}, {length4}}}; "
+        "uint32_t sortedNum[4]; MrgSort<{T.dst}>({dst}, MrgSortSrcList<{T.dst}>{{{src1}, {src2}, {src3}, {src4}}}, "
+        "elementCountList, sortedNum, {validBit}, {repeatTimes}); }}",
         "V",
         (Operand("dst", "w", UB, F), *(Operand(n, "r", UB, F) for n in LISTS)),
         (

@@ -131,6 +131,13 @@ def test_the_builder_refuses_what_no_call_takes(emit: Callable[[KernelBuilder], 
         build(emit)
 
 
+def test_names_that_a_source_uses_otherwise_get_a_number() -> None:
+    k = KernelBuilder("k", "aiv", CAPS)
+    names = [k.ub(name, "f32", 8).name for name in ("half", "half", "pipe", "plain", "plain")]
+    assert names == ["half2", "half3", "pipe2", "plain", "plain2"]
+    assert k.gm("int", "f32", (8,), "in").name == "int2" and k.let("rsvdCnt", 1).name == "rsvdCnt2"
+
+
 @pytest.mark.parametrize(
     ("source", "to", "mode"),
     [

@@ -155,10 +155,10 @@ def _weave(k: KernelBuilder, most: int) -> LocalRef:
     count = 2 * most
     table = k.ub("weave", "i32", count)
     with k.reuse():
-        half = k.ub("half", "i32", count)
+        halves = k.ub("halves", "i32", count)
         k.v("ArithProgression", table[0], firstValue=0, diffValue=1, count=count)
-        k.v("ShiftRight", half[0], table[0], scalar=1, count=count)
+        k.v("ShiftRight", halves[0], table[0], scalar=1, count=count)
         k.v("Muls", table[0], table[0], scalar=most * 4, count=count)
-        k.v("Muls", half[0], half[0], scalar=most * 8 - 4, count=count)  # i most 4 - (i >> 1) (most 8 - 4)
-        k.v("Sub", table[0], table[0], half[0], count=count)
+        k.v("Muls", halves[0], halves[0], scalar=most * 8 - 4, count=count)  # i most 4 - (i >> 1) (most 8 - 4)
+        k.v("Sub", table[0], table[0], halves[0], count=count)
     return table[0].cast("u32")

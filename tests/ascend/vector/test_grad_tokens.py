@@ -28,6 +28,7 @@ ACTIVATIONS: list[Gated] = [
     ("sigmoid", "interleaved", 1.0, 1.5, 0.5, "f32", 5),
     ("relu", "none", 1.0, 2.0, 0.0, "bf16", 64),
     ("identity", "chunked", 1.0, 0.5, 0.0, "f16", 1),
+    ("gelu", "interleaved", 1.0, None, 0.0, "f16", 5),
     ("silu", "chunked", 1.0, None, 0.0, "f32", 20000),
 ]
 
