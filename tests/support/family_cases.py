@@ -46,6 +46,8 @@ CASES: list[tuple[str, tuple[str, ...], dict[str, tuple[int, int] | int]]] = [
         ("f32[2, 8, 8]",),
         {"MTE2": (4, 2 * 96), "M Mmad": 2, "mnk": 8 * 8 * 3, "FIX": (2, 2 * 256)},
     ),
+    # two of every four numbers go out, and a byte of places a row
+    ("sparse24(%x)", ("f32[T, 4]", "u8[T, 1]"), {"MTE2 bytes": 96, "MTE3 bytes": 48 + 3}),
     # row by row
     (
         "cumsum(%x) {axis = 0, exclusive = false, reverse = false}",
@@ -116,6 +118,7 @@ CASES: list[tuple[str, tuple[str, ...], dict[str, tuple[int, int] | int]]] = [
         ("f32[2*T, 8]", "f32[T, 2]"),
         {"MTE2": (2 + 6 + 3, 48 + 192 + 96), "MTE3": (6 + 1, 192 + 24)},
     ),
+    ("rms_norm(%x) {eps = 1e-6}", (ROWS,), {"MTE2": (1, 96), "V WholeReduceSum": 1, "MTE3": (1, 96)}),
     ("softmax(%x) {axis = 1}", (ROWS,), {"MTE2": (1, 96), "V Exp": 1, "V WholeReduceMax": 1, "MTE3": (1, 96)}),
 ]
 GIVEN = (
