@@ -16,7 +16,7 @@ from moec.passes.paired import Paired, pair
 from moec.passes.sync_removal_choices import copy_module
 from moec.target import Target
 
-TIDY = "inline,canonicalise,cse,dce,sync-removal"
+TIDY = "inline,canonicalise,cse,dce,sum-rows,dce,sync-removal"
 
 
 def paired_times(

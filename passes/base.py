@@ -374,7 +374,7 @@ TRAIN_PIPELINE = (
     "canonicalise,fold{weights=false},recover-rope,recover-attention,canonicalise,cse,dce,"
     "recover-moe,expand-moe,fuse-gating,rect-attention,rope-concat-elim,permute-fusion,fuse-rope,sync-removal,"
     "canonicalise,cse,dce,"
-    "prob-placement,autodiff,prob-placement,canonicalise,cse,dce,rotate-half-elim,"
+    "prob-placement,autodiff,prob-placement,canonicalise,cse,dce,sum-rows,rotate-half-elim,"
     "fuse-swiglu{weights=false},fuse-rope,canonicalise,cse,dce,"
     "inline,gather-rows,fuse-residual,fuse-norm,fuse-vector,fold{weights=false},dce,reorder-launch"
 )

@@ -10,7 +10,7 @@ from moec.ir.symbol import Dim
 DEPTH = 32
 """Chains of ops longer than this are not followed."""
 
-MOVES = ("reshape", "transpose", "expand", "slice", "gather", "gather_nd", "gather_elements", "tile")
+MOVES = ("reshape", "transpose", "expand", "slice", "gather", "gather_nd", "gather_elements", "tile", "save")
 """Ops whose results hold only elements of their first operand."""
 
 
@@ -65,7 +65,7 @@ def permutation(value: Value, depth: int = DEPTH) -> bool:
         if value.type.rank != 1 or not base.type.dims == at.type.dims == updates.type.dims:
             return False
         return permutation(at, depth - 1) and permutation(updates, depth - 1)
-    if node.op in ("reshape", "cast") and node.operand(0).type.dtype.is_int:
+    if node.op in ("reshape", "cast", "save") and node.operand(0).type.dtype.is_int:
         return permutation(node.operand(0), depth - 1)
     if node.op == "gather":
         same = node.operand(0).type.numel() == node.operand(1).type.numel()

@@ -22,11 +22,14 @@ def _empty(t: Tape, x: Value, like: Value) -> Value:
 
 
 def gather(t: Tape, node: Node, *dys: Value | None) -> Gradients:
-    """Rows of dy added up where they were taken from; where each was taken once, and the inverse of the order is there,
-    they are gathered back.
+    """Rows of dy added up where they were taken from; where each was taken once, by an order that sorts, they are
+    gathered back by its inverse: forward's, or one that is made.
     """
     x, indices, axis, dy = node.operand(0), node.operand(1), node.attrs["axis"], _dy(dys)
-    back_again = _inverse(indices) if axis == 0 and indices.type.dims == x.type.dims[:1] else None
+    whole = axis == 0 and indices.type.dims == x.type.dims[:1]
+    back_again = _inverse(indices) if whole else None
+    if whole and back_again is None and indices.producer is not None and indices.producer.op == "argsort":
+        back_again = t.argsort(indices, axis=0, descending=False)
     if back_again is not None:
         return [t.narrow(t.gather(dy, back_again, axis=0), 0), None]
     rank, taken = x.type.rank, indices.type.rank

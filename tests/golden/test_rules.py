@@ -39,6 +39,7 @@ PASSES = (
     "rope-concat-elim",
     "rotate-half-elim",
     "rows",
+    "sum-rows",
 )
 """Passes that consist of rules; ``rows`` are those that spell ops row-wise, which several passes share."""
 
