@@ -38,6 +38,9 @@ def bind(topology: Topology, npus: int, cores: int = CORES_PER_NPU, reserve: int
     """
     if npus < 1 or cores < 2:
         raise Refusal(f"{npus} NPUs with {cores} cores each", todo="at least one NPU, and two cores: one dispatches")
+    if npus > len(topology.cores):
+        what = f"{npus} NPUs with {cores} cores each, on a machine of {len(topology.cores)} cores"
+        raise Refusal(what, todo="give fewer --npus")
     free = {node: _by_core(topology, found)[reserve:] for node, found in topology.nodes.items()}
     known = {npu: topology.npus[npu] for npu in range(npus) if topology.npus.get(npu, -1) in free}
     homes: dict[int, int] = {}
@@ -69,7 +72,7 @@ def _short(topology: Topology, homes: dict[int, int], node: int, cores: int, res
     fits = (have - reserve) // len(wanting)
     kept = f", {reserve} of them reserved" if reserve else ""
     what = (
-        f"node {node} has {have} cores{kept}; NPUs {', '.join(map(str, wanting))} want {cores} each, "
+        f"node {node} has {have} cores{kept}; NPUs {print_cores(tuple(wanting), ', ')} want {cores} each, "
         f"{cores * len(wanting)} in all"
     )
     todo = f"give --cores {fits} or fewer, or fewer --npus" if fits >= 2 else "give fewer --npus"

@@ -48,7 +48,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
     return tuple(cores)
 
 
-def print_cores(cores: tuple[int, ...]) -> str:
+def print_cores(cores: tuple[int, ...], comma: str = ",") -> str:
     """Cores as ``0-3,8``."""
     parts: list[list[int]] = []
     for core in sorted(cores):
@@ -56,7 +56,7 @@ def print_cores(cores: tuple[int, ...]) -> str:
             parts[-1][1] = core
         else:
             parts.append([core, core])
-    return ",".join(f"{a}-{b}" if b > a else str(a) for a, b in parts)
+    return comma.join(f"{a}-{b}" if b > a else str(a) for a, b in parts)
 
 
 def this_machine(root: Path = Path("/sys"), allowed: frozenset[int] | None = None) -> Topology:

@@ -51,6 +51,9 @@ def bind(
     count = npus if npus is not None else len(machine.npus)
     if not count:
         raise Refusal("no NPU is found here", todo="say how many with --npus, or describe the machine with --topology")
+    if machine.npus and count > len(machine.npus):
+        told = f"{topology} tells of" if topology is not None else "this machine has"
+        raise Refusal(f"--npus {count}: {told} {len(machine.npus)}", todo=f"give --npus {len(machine.npus)} or fewer")
     plan = plan_of(machine, count, cores, reserve)
     if out is not None:
         try:

@@ -54,7 +54,7 @@ def test_the_main_threads_sibling_is_left_idle() -> None:
 
 
 def test_a_node_with_too_few_cores_is_refused_with_what_would_fit() -> None:
-    with pytest.raises(Refusal, match=r"node 0 has 24 cores, 4 of them reserved; NPUs 0, 1 want 24 each, 48 in all"):
+    with pytest.raises(Refusal, match=r"node 0 has 24 cores, 4 of them reserved; NPUs 0-1 want 24 each, 48 in all"):
         bind(Topology({0: tuple(range(24))}, {0: 0, 1: 0}), 2, 24, 4)
     with pytest.raises(Refusal, match="--cores 10 or fewer"):
         bind(Topology({0: tuple(range(24))}, {0: 0, 1: 0}), 2, 24, 4)
@@ -154,3 +154,14 @@ def test_without_npus_the_command_says_what_to_give(tmp_path: Path) -> None:
     machine.write_text('{"nodes": {"0": "0-3"}}')
     done = moec("bind", "--topology", machine)
     assert done.returncode == 1 and "--npus" in done.stderr
+
+
+@pytest.mark.parametrize("npus", [3, 1_000_000, 10**12])
+def test_more_npus_than_the_machine_has_are_refused_in_a_line(npus: int, tmp_path: Path) -> None:
+    file = tmp_path / "two.json"
+    file.write_text('{"nodes": {"0": "0-95"}, "npus": {"0": 0, "1": 0}}')
+    shown = moec("bind", "--topology", file, "--npus", str(npus))
+    assert shown.returncode == 1 and "tells of 2" in shown.stderr and "--npus 2 or fewer" in shown.stderr
+    file.write_text('{"nodes": {"0": "0-95"}}')
+    shown = moec("bind", "--topology", file, "--npus", str(npus), "--cores", "60")
+    assert shown.returncode == 1 and len(shown.stderr) < 300 and "fewer --npus" in shown.stderr
