@@ -104,13 +104,13 @@ def instructions(
 
 def _review(as_json: bool) -> None:
     """The documented calls, and how moec's compare."""
-    from moec.targets.ascend.api import dtypes_text, review
+    from moec.targets.ascend.api import documented_text, dtypes_text, review
 
     rows: list[dict[str, Any]] = [
         {
             "call": r.documented.call,
             "emitted": dtypes_text(r.dtypes),
-            "documented": dtypes_text(r.documented.allowed),
+            "documented": documented_text(r.documented),
             "limits": dict(r.documented.limits),
             "alignment": dict(r.documented.alignment),
             "note": r.documented.note,

@@ -180,6 +180,28 @@ def dtypes_text(combinations: Iterable[tuple[str, ...]]) -> str:
     return " ".join(c[0] if len(set(c)) == 1 else "/".join(c) for c in combinations if c)
 
 
+def documented_text(row: Documented) -> str:
+    """The documented dtypes for people, with what they allow of parameters."""
+    return "; ".join(
+        " ".join([dtypes_text(combinations), *([condition] if condition else [])])
+        for condition, combinations in _by_condition(row).items()
+    )
+
+
+def _by_condition(row: Documented) -> dict[str, list[tuple[str, ...]]]:
+    out: dict[str, list[tuple[str, ...]]] = {}
+    for dtypes, conditions in row.allowed.items():
+        out.setdefault(", ".join(f"{n} {_spoken(options)}" for n, options in conditions.items()), []).append(dtypes)
+    return out
+
+
+def _spoken(options: Options) -> str:
+    if isinstance(options, range):
+        return f"{options[0]} to {options[-1]}"
+    assert isinstance(options, Iterable)
+    return " ".join(sorted(str(o) for o in options))
+
+
 def called(source: str) -> set[str]:
     """The functions of AscendC's naming (an upper-case first letter) that the body of a kernel's source calls."""
     body = source.split("{", 1)[1]

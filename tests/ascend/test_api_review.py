@@ -18,7 +18,7 @@ from moec.codegen.kernel_ir import Instr, statements
 from moec.codegen.lower import lower_module
 from moec.codegen.project import environment
 from moec.ir.text import parse_module
-from moec.targets.ascend.api import AS_DOCUMENTED, called, documented, functions, review
+from moec.targets.ascend.api import AS_DOCUMENTED, called, documented, documented_text, functions, review
 
 CAPS = Capacities(aic=2, aiv=2)
 
@@ -28,6 +28,13 @@ def test_every_instruction_is_reviewed_once_and_is_as_documented() -> None:
     assert sorted(named) == sorted(INSTRUCTIONS)
     assert {r.documented.form: r.verdict for r in review() if r.verdict != AS_DOCUMENTED} == {}
     assert all(row.source for row in documented())
+
+
+def test_the_table_says_what_dtypes_allow() -> None:
+    texts = {row.instruction: documented_text(row) for row in documented()}
+    assert texts["Div"] == "f16 f32"
+    assert texts["Compare"] == "u8/f16/f16 u8/f32/f32 i8/f16/f16 i8/f32/f32; u8/i32/i32 i8/i32/i32 mode EQ"
+    assert texts["ShiftLeft"] == "i16 u16 scalar 0 to 16; i32 u32 scalar 0 to 32"
 
 
 def changed(name: str, **fields: object) -> InstrSpec:
