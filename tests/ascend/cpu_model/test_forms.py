@@ -96,6 +96,20 @@ def test_operators() -> None:
     assert (np.unpackbits(bits, axis=1, bitorder="little") == want).all()
 
 
+def test_shifts_keep_the_sign_of_signed_types() -> None:
+    """The first number is the documents' example: 1010 1010 1010 1010 by 1 and by 3, signed and not."""
+    u = np.array([0b1010101010101010, 1, 0x8000, 0xFFFF, 0x7FFF, 0, *RNG.integers(0, 2**16, 10)], np.uint16)
+    signed, plain = run("forms", "shifts", u, dtype=np.uint16).reshape(2, 5, 16)
+    assert (signed[0, 0], signed[1, 0]) == (0b1101010101010100, 0b1101010101010000)
+    assert (plain[0, 0], plain[1, 0]) == (0b0101010101010100, 0b0101010101010000)
+    wide = u.astype(np.int64)
+    left = [wide << n & 0xFFFF for n in (1, 3, 16)]
+    assert (plain == np.stack([*left, wide >> 1, wide * 0])).all()
+    right = [(u.view(np.int16).astype(np.int64) >> n) & 0xFFFF for n in (1, 16)]
+    assert (signed == np.stack([*(x & 0x7FFF | wide & 0x8000 for x in left), *right])).all()
+    assert "ShiftLeft by 33: 0 to 32" in refusal("forms", "shift_too_far", np.zeros(16, np.int32))
+
+
 def test_an_expression_is_named_by_its_line() -> None:
     message = refusal("forms", "operators_unwritten", floats(64))
     assert "read of memory never written" in message

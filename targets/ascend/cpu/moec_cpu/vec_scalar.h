@@ -2,16 +2,47 @@
 #pragma once
 #include "moec_cpu/vec_arith.h"
 
+namespace moec_cpu {
+
+/// Logical for unsigned; signed types keep their sign bit and lose the one beside it.
+template <typename T>
+T shift_left(T x, T s)
+{
+    using U = std::make_unsigned_t<T>;
+    constexpr int bits = static_cast<int>(sizeof(T) * 8);
+    const U moved = static_cast<int>(s) < bits ? static_cast<U>(static_cast<U>(x) << s) : U(0);
+    if constexpr (std::is_signed<T>::value) {
+        constexpr U sign = static_cast<U>(U(1) << (bits - 1));
+        return static_cast<T>((moved & static_cast<U>(~sign)) | (static_cast<U>(x) & sign));
+    } else {
+        return moved;
+    }
+}
+
+/// A number of bits: at most the type's.
+template <typename T>
+T shift_by(T s, const char* name, Site site)
+{
+    constexpr int bits = static_cast<int>(sizeof(T) * 8);
+    if (s < 0 || static_cast<uint64_t>(s) > bits) {
+        refuse(site, "parameter out of range", fmt("%s by %lld: 0 to %d", name, static_cast<long long>(s), bits));
+    }
+    return s;
+}
+
+}  // namespace moec_cpu
+
 namespace AscendC {
 
 // The scalar is taken as the tensor's own type; the second overload deduces it, as the vendor's does.
-#define MOEC_SCALAR(NAME, EXPR, ...)                                                                                           \
+#define MOEC_SCALAR(NAME, EXPR, ...) MOEC_SCALAR_OF(NAME, scalarValue, EXPR, __VA_ARGS__)
+#define MOEC_SCALAR_OF(NAME, SCALAR, EXPR, ...)                                                                                \
     template <typename T, bool isSetMask = true>                                                                               \
     void NAME(const LocalTensor<T>& dst, const LocalTensor<T>& src, const T& scalarValue, uint64_t mask[],                     \
               const moec_cpu::U8 repeatTimes, const UnaryRepeatParams& repeatParams, Site site = Site::here())                 \
     {                                                                                                                          \
         static_assert(moec_cpu::one_of<T, __VA_ARGS__>, #NAME ": types " #__VA_ARGS__);                                        \
-        T s = scalarValue;                                                                                                     \
+        T s = SCALAR;                                                                                                          \
         moec_cpu::unary_masked<T, T>(#NAME, dst, src, mask, 0, repeatTimes, isSetMask, repeatParams,                           \
                                      [s](T x) { return EXPR; }, site);                                                         \
     }                                                                                                                          \
@@ -20,7 +51,7 @@ namespace AscendC {
               const moec_cpu::U8 repeatTimes, const UnaryRepeatParams& repeatParams, Site site = Site::here())                 \
     {                                                                                                                          \
         static_assert(moec_cpu::one_of<T, __VA_ARGS__>, #NAME ": types " #__VA_ARGS__);                                        \
-        T s = scalarValue;                                                                                                     \
+        T s = SCALAR;                                                                                                          \
         moec_cpu::unary_masked<T, T>(#NAME, dst, src, nullptr, mask, repeatTimes, isSetMask, repeatParams,                     \
                                      [s](T x) { return EXPR; }, site);                                                         \
     }                                                                                                                          \
@@ -29,7 +60,7 @@ namespace AscendC {
               Site site = Site::here())                                                                                        \
     {                                                                                                                          \
         static_assert(moec_cpu::one_of<T, __VA_ARGS__>, #NAME ": types " #__VA_ARGS__);                                        \
-        T s = scalarValue;                                                                                                     \
+        T s = SCALAR;                                                                                                          \
         moec_cpu::unary_counted<T, T>(#NAME, dst, src, count, [s](T x) { return EXPR; }, site);                                \
     }
 
@@ -38,8 +69,9 @@ MOEC_SCALAR(Muls, moec_cpu::op_mul(x, s), half, float, int16_t, int32_t)
 MOEC_SCALAR(Maxs, moec_cpu::op_max(x, s), half, float, int16_t, int32_t)
 MOEC_SCALAR(Mins, moec_cpu::op_min(x, s), half, float, int16_t, int32_t)
 MOEC_SCALAR(LeakyRelu, (float(x) > 0.0f ? x : moec_cpu::op_mul(x, s)), half, float)
-MOEC_SCALAR(ShiftLeft, static_cast<T>(static_cast<std::make_unsigned_t<T>>(x) << s), uint16_t, uint32_t, int16_t, int32_t)
+MOEC_SCALAR_OF(ShiftLeft, moec_cpu::shift_by(scalarValue, "ShiftLeft", site), moec_cpu::shift_left(x, s), uint16_t, uint32_t, int16_t, int32_t)
 #undef MOEC_SCALAR
+#undef MOEC_SCALAR_OF
 
 }  // namespace AscendC
 
@@ -87,7 +119,7 @@ void ShiftRight(const LocalTensor<T>& dst, const LocalTensor<T>& src, const T& s
                 const moec_cpu::U8 repeatTimes, const UnaryRepeatParams& repeatParams, bool roundEn = false, Site site = Site::here())
 {
     static_assert(moec_cpu::one_of<T, uint16_t, uint32_t, int16_t, int32_t>, "ShiftRight: 16- and 32-bit integers");
-    T s = scalarValue;
+    const T s = moec_cpu::shift_by(scalarValue, "ShiftRight", site);
     moec_cpu::unary_masked<T, T>("ShiftRight", dst, src, mask, 0, repeatTimes, isSetMask, repeatParams,
                                  [s, roundEn](T x) { return moec_cpu::shift_right(x, s, roundEn); }, site);
 }
@@ -96,7 +128,7 @@ void ShiftRight(const LocalTensor<T>& dst, const LocalTensor<T>& src, const T& s
                 const moec_cpu::U8 repeatTimes, const UnaryRepeatParams& repeatParams, bool roundEn = false, Site site = Site::here())
 {
     static_assert(moec_cpu::one_of<T, uint16_t, uint32_t, int16_t, int32_t>, "ShiftRight: 16- and 32-bit integers");
-    T s = scalarValue;
+    const T s = moec_cpu::shift_by(scalarValue, "ShiftRight", site);
     moec_cpu::unary_masked<T, T>("ShiftRight", dst, src, nullptr, mask, repeatTimes, isSetMask, repeatParams,
                                  [s, roundEn](T x) { return moec_cpu::shift_right(x, s, roundEn); }, site);
 }
@@ -104,7 +136,7 @@ template <typename T, bool isSetMask = true>
 void ShiftRight(const LocalTensor<T>& dst, const LocalTensor<T>& src, const T& scalarValue, const int32_t& count, Site site = Site::here())
 {
     static_assert(moec_cpu::one_of<T, uint16_t, uint32_t, int16_t, int32_t>, "ShiftRight: 16- and 32-bit integers");
-    T s = scalarValue;
+    const T s = moec_cpu::shift_by(scalarValue, "ShiftRight", site);
     moec_cpu::unary_counted<T, T>("ShiftRight", dst, src, count, [s](T x) { return moec_cpu::shift_right(x, s, false); }, site);
 }
 

@@ -165,6 +165,34 @@ VECTOR_CASE(operators, 4 * 256 + 2 * 64 + 6 * 32)
     for (uint32_t n = 0; n < 6; ++n) b.store(bits[n], BITS, 1152 + 32 * n);
 }
 
+// signed and unsigned numbers of 16 bits: to the left by 1, 3 and 16, to the right by 1 and 16
+VECTOR_CASE(shifts, 2 * 5 * 32)
+{
+    Bench b(in, out);
+    auto x = b.load<int16_t>(0, 16, 0), y = b.at<int16_t>(1024, 80);
+    auto u = x.ReinterpretCast<uint16_t>(), v = b.at<uint16_t>(2048, 80);
+    ShiftLeft(y, x, (int16_t)1, 16);
+    ShiftLeft(y[16], x, (int16_t)3, 16);
+    ShiftLeft(y[32], x, (int16_t)16, 16);
+    ShiftRight(y[48], x, (int16_t)1, 16);
+    ShiftRight(y[64], x, (int16_t)16, 16);
+    ShiftLeft(v, u, (uint16_t)1, 16);
+    ShiftLeft(v[16], u, (uint16_t)3, 16);
+    ShiftLeft(v[32], u, (uint16_t)16, 16);
+    ShiftRight(v[48], u, (uint16_t)1, 16);
+    ShiftRight(v[64], u, (uint16_t)16, 16);
+    b.store(y, 80);
+    b.store(v, 80, 160);
+}
+
+VECTOR_CASE(shift_too_far, 64)
+{
+    Bench b(in, out);
+    auto x = b.load<int32_t>(0, 16, 0);
+    ShiftLeft(x, x, 33, 16);  // shift_too_far
+    b.store(x, 16);
+}
+
 // an operand that nothing wrote: the line of the expression is named
 VECTOR_CASE(operators_unwritten, 256)
 {
