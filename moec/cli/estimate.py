@@ -65,9 +65,10 @@ def estimate(
     "model" says which.
 
     With [bold]--table[/bold]: a CSV with the columns chip, op, input_shapes and, where known, output_shapes, dtypes,
-    formats, block_dim and freq_mhz, as the vendor's profiler has them. Every row comes back in its place with
-    predicted_us, low_us, high_us (nine of ten measurements lie between), bound_by, and a reason where there is no
-    estimate.
+    formats, block_dim and freq_mhz, as the vendor's profiler has them; separated by commas, semicolons, tabs or bars.
+    Every row comes back in its place with predicted_us, low_us, high_us (nine of ten measurements lie between),
+    bound_by, a reason where there is no estimate, and what was assumed where there is one. --chip-as "*=MACHINE" stands
+    for every chip that is like no machine, and for a table without the column.
 
     With [bold]--tile[/bold]: a matmul of sizes M,N,K by the tiling given, base=MxNxK of one Mmad and, where they differ
     from the defaults, l1=KxK buffers=1|2 l0c=1|2 cores=N split=MxN panel=N order=columns|diagonal stagger=yes unit=yes

@@ -51,10 +51,11 @@ class Traffic:
 @dataclass(frozen=True)
 class Pools:
     """Cycles of a core's share per moved byte: ``hbm[key]`` and ``l2`` multiply moved bytes. ``cold``: share of the
-    bytes that HBM serves."""
+    bytes that HBM serves, ``first``: of those that are touched for the first time."""
 
     hbm: Mapping[Key, Fraction]
     cold: Mapping[Key, Fraction]
+    first: Mapping[Key, Fraction]
     l2: Fraction
     hbm_bytes: int
     l2_bytes: int
@@ -62,6 +63,13 @@ class Pools:
     def need(self, key: Key, moved: int) -> tuple[int, int]:
         """Cycles of the HBM and the L2 share that ``moved`` bytes take."""
         return (_ceil(self.hbm.get(key, Fraction(0)) * moved), _ceil(self.l2 * moved))
+
+    def beyond_rows(self, key: Key, together: Fraction | int) -> Fraction:
+        """The share of a core's reads whose time in HBM stands for that in the L2: what it brings there itself. Of
+        lines that ``together`` cores touch first at one time each of them waits for all: one brings a line, and then
+        the others have it as rows from the L2."""
+        first = self.first.get(key, Fraction(0))
+        return self.cold.get(key, Fraction(0)) - first * (1 - 1 / Fraction(together))
 
 
 def _ceil(x: Fraction) -> int:
@@ -91,6 +99,10 @@ def share_out(machine: Machine, traffic: Mapping[Key, Traffic]) -> Pools:
     cores = max((len(t.moved) for t in traffic.values()), default=0)
     beyond = from_hbm(traffic, int(machine["memory.l2_bytes"]))
     cold = {key: beyond[key] / sum(t.asked) if sum(t.asked) else Fraction(0) for key, t in traffic.items()}
+    first = {
+        key: min(cold[key], Fraction(t.first, sum(t.asked))) if sum(t.asked) else Fraction(0)
+        for key, t in traffic.items()
+    }
     l2 = [sum(t.moved[c] for t in traffic.values()) for c in range(cores)]
     hbm = [sum((cold[key] * t.moved[c] for key, t in traffic.items()), Fraction(0)) for c in range(cores)]
     hz = Fraction(machine["clock_mhz"]).limit_denominator(1000) * 1_000_000
@@ -98,7 +110,7 @@ def share_out(machine: Machine, traffic: Mapping[Key, Traffic]) -> Pools:
     read_rate = min(write_rate, Fraction(machine["memory.hbm_per_core"]))
     l2_rate = Fraction(int(machine["memory.l2_rate"])) / hz / _served(l2)
     return Pools(
-        {key: cold[key] / (write_rate if key[1] else read_rate) for key in traffic}, cold, 1 / l2_rate,
+        {key: cold[key] / (write_rate if key[1] else read_rate) for key in traffic}, cold, first, 1 / l2_rate,
         _ceil(sum(beyond.values(), Fraction(0))), sum(sum(t.asked) for t in traffic.values()),
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MODEL_VERSION = "ascend-cycles 5"
+MODEL_VERSION = "ascend-cycles 6"
 """Changes whenever an estimate may change; every report carries it, and the cost goldens name it."""
 
 

@@ -99,11 +99,12 @@ class CostTable:
             if self.pools is not None:
                 pool = self.pools.need(tensor, cost.moved)
                 late = self.pools.need(tensor, int(self.machine["memory.write_buffer"]))[0] if node.writes else 0
-            if not node.writes and self.together.get(node.tensor, 1) > 1:
-                turn = Fraction(self.machine["memory.same_line"]) * self.together[node.tensor]
-                busy = max(busy, math.ceil(cost.requests * turn))
+            together = Fraction(1) if node.writes else self.together.get(node.tensor, Fraction(1))
+            if together > 1:
+                busy = max(busy, math.ceil(cost.requests * Fraction(self.machine["memory.same_line"]) * together))
             if self.pools is not None and not node.writes:
-                rest = math.ceil((1 - self.pools.cold.get(tensor, Fraction(0))) * max(busy, pool[1]))
+                shared = 1 if past else together
+                rest = math.ceil((1 - self.pools.beyond_rows(tensor, shared)) * max(busy, pool[1]))
         counted = tuple(c for c in counts if c[1]) if self.pools is None else ()
         return Timed(
             node.pipe, busy, cost.latency, pool, counted, node.spec.name, cost.cold,
