@@ -8,7 +8,7 @@ from moec.diagnostics import Refusal
 from moec.eval import Evaluator
 from moec.ir.attrs import UnreadData
 from moec.ir.data import ArrayData, DerivedData, TensorData, derive
-from moec.ir.graph import Graph, Module, Node, merged_origin
+from moec.ir.graph import Graph, Module, Node, Value, merged_origin
 from moec.ir.types import TensorType
 from moec.ops.build import make_node
 from moec.ops.registry import opdef
@@ -67,7 +67,7 @@ class Fold(Pass):
     @staticmethod
     def fold(node: Node, graph: Graph, evaluator: Evaluator, result: Result) -> None:
         """Evaluate the node and put constants in its place."""
-        arrays = [None if v is None else v.producer.attrs["value"].numpy() for v in node.operands]  # type: ignore[union-attr]
+        arrays = [None if v is None else _numbers(v) for v in node.operands]
         try:
             found = evaluator.node(node, arrays, {})
         except Refusal as refused:
@@ -105,6 +105,11 @@ class Fold(Pass):
             if part.graph is not None:
                 graph.erase(part)
         result.apply(f"weight {node.op}", origin, graph)
+
+
+def _numbers(constant: Value) -> np.ndarray:
+    assert constant.producer is not None
+    return constant.producer.attrs["value"].numpy()
 
 
 def _weights_of(node: Node) -> list[Node]:

@@ -269,14 +269,13 @@ class _Meeting:
 
     def raise_if_wrong(self) -> None:
         """Raise what ranks failed with, or where they wait in vain."""
-        for error in self.failed.values():
+        told: dict[Problem, list[int]] = {}
+        for rank, error in sorted(self.failed.items()):
             if not isinstance(error, Refusal):
                 raise error
-        if self.failed:
-            told: dict[Problem, list[int]] = {}
-            for rank in sorted(self.failed):
-                for problem in self.failed[rank].problems:  # type: ignore[attr-defined]
-                    told.setdefault(problem, []).append(rank)
+            for problem in error.problems:
+                told.setdefault(problem, []).append(rank)
+        if told:
             raise Refusal([self._of(p, ranks) for p, ranks in told.items()])
         if self.stuck:
             places: dict[str, list[int]] = {}

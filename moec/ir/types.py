@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from moec.diagnostics import suggest
 from moec.ir.symbol import Dim, Shape
@@ -49,7 +50,7 @@ class DType:
 
 
 def _table() -> dict[str, DType]:
-    rows: list[tuple[str, int, object, int, str]] = [
+    rows: list[tuple[str, int, npt.DTypeLike, int, str]] = [
         ("f64", 64, np.float64, 11, "float"),
         ("f32", 32, np.float32, 1, "float"),
         ("f16", 16, np.float16, 10, "float"),
@@ -78,7 +79,7 @@ def _table() -> dict[str, DType]:
         ("string", 0, np.object_, 8, "opaque"),
         ("seq", 0, np.object_, 0, "opaque"),
     ]
-    return {name: DType(name, bits, np.dtype(carrier), onnx, kind) for name, bits, carrier, onnx, kind in rows}  # type: ignore[call-overload]
+    return {name: DType(name, bits, np.dtype(carrier), onnx, kind) for name, bits, carrier, onnx, kind in rows}
 
 
 DTYPES: dict[str, DType] = _table()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -18,7 +19,7 @@ import numpy as np
 from moec import eval as reference
 from moec.diagnostics import CheckFailed, Refusal
 from moec.ir.graph import NOWHERE, Graph, Module
-from moec.ir.symbol import Dim, Expr, evaluate, symbols_of
+from moec.ir.symbol import Expr, evaluate, symbols_of
 from moec.ir.types import DType, TensorType
 from moec.rewrite.case import Case
 from moec.rewrite.engine import Outcome, build_terms, rewrite
@@ -97,7 +98,7 @@ def draw(
     out: Arrays = {}
     for name, t in types.items():
         low, high = (ranges or {}).get(name, (None, None))
-        shape = tuple(int(d) for d in t.dims)  # type: ignore[arg-type]
+        shape = tuple(evaluate(d, {}) for d in t.dims)
         out[name] = _draw(t.dtype, shape, low, high, special, rng)
     return out
 
@@ -210,9 +211,10 @@ class Witness:
         names = {s for t in types.values() for d in t.dims for s in symbols_of(d)}
         names |= {s for v in match.attrs.values() for s in _symbols(v)}
         env = {name: 3 + zlib.crc32(name.encode()) % 5 for name in sorted(names)}
-        sizes = {n: TensorType(t.dtype, tuple(evaluate(d, env) for d in t.dims)) for n, t in types.items()}
-        if any(_elements(t.dims) > WITNESS_ELEMENTS or any(d < 0 for d in t.dims) for t in sizes.values()):  # type: ignore[operator]
+        shapes = {n: tuple(evaluate(d, env) for d in t.dims) for n, t in types.items()}
+        if any(_elements(s) > WITNESS_ELEMENTS or min(s, default=0) < 0 for s in shapes.values()):
             return ""
+        sizes = {n: TensorType(t.dtype, shapes[n]) for n, t in types.items()}
         try:
             instance = match.rule.instantiate(sizes, {k: _concrete(v, env) for k, v in match.attrs.items()})
             inputs = self.operands(match, sizes)
@@ -234,9 +236,5 @@ def _concrete(value: Any, env: Mapping[str, int]) -> Any:
     return evaluate(value, env) if isinstance(value, Expr) else value
 
 
-def _elements(shape: Sequence[Dim]) -> int:
-    total = 1
-    for d in shape:
-        assert isinstance(d, int)
-        total *= max(d, 1)
-    return total
+def _elements(shape: Sequence[int]) -> int:
+    return prod(max(d, 1) for d in shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernel_ir import Buffer, GmTensor
 from moec.codegen.kernels.vector.assemble import balanced
@@ -11,7 +13,7 @@ LEAST = 16
 """Tokens that a tile is made of."""
 
 
-class TokenTiles:
+class TokenTiles(ABC):
     """The loops over tiles of at most ``most`` tokens, their tokens, and runs of ``run`` columns, which a kernel of
     [tokens, hidden] fills: ``begin`` a tile, ``columns`` of a token, ``end`` a tile.
 
@@ -37,13 +39,15 @@ class TokenTiles:
         narrow = weights is not None and weights.dtype != "f32"
         self.factor32 = k.ub("factor32", "f32", slots, 2) if narrow else self.factor
 
+    @abstractmethod
     def begin(self, count: Scalar) -> None:
         """Before the tokens of a tile of ``count``."""
 
+    @abstractmethod
     def columns(self, ping: Var, first: Scalar, n: Scalar, c: Scalar, columns: Scalar) -> None:
         """Columns ``c``.. of token ``first + n``, the ``n``-th of its tile."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, ping: Var, first: Scalar, count: Scalar) -> None:
         """After the tokens of a tile."""
 

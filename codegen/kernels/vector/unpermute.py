@@ -66,6 +66,12 @@ class _Body(TokenTiles):
         self.sum: Buffer = self.out if wide else k.ub("sum", "f32", self.run)
         self.row32 = None if wide else k.ub("row32", "f32", self.run)
 
+    def begin(self, count: Scalar) -> None:
+        """A tile needs nothing but its positions and weights."""
+
+    def end(self, ping: Var, first: Scalar, count: Scalar) -> None:
+        """Each token's columns are stored when they are made."""
+
     def columns(self, ping: Var, first: Scalar, n: Scalar, c: Scalar, columns: Scalar) -> None:
         """Columns ``c``.. of one token."""
         k, u = self.k, self.u

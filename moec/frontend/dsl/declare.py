@@ -48,8 +48,8 @@ def group(statement: t.Group, scope: Scope) -> None:
         else:
             inner.read = True
             stride = inner.item.extent
-    whole = size is not None and stride is not None
-    scope.define(t.Name(at, name), Group(name, size, stride) if whole else UNKNOWN, "group")  # type: ignore[arg-type]
+    group = UNKNOWN if size is None or stride is None else Group(name, size, stride)
+    scope.define(t.Name(at, name), group, "group")
 
 
 def _symbol(at: Span, name: str, ends: tuple[t.Expr, t.Expr], tune: t.Expr | None, scope: Scope, least: int) -> None:
