@@ -258,16 +258,18 @@ def _results(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities, sums: Su
 
 
 def grad_witnesses(k: KernelBuilder, a: Attention, t: Tile) -> None:
-    """Small: nothing, one of each, tiles that are ragged both ways, several tiles each way, keys that none sees."""
+    """Small: nothing, one of each, tiles that are ragged both ways, several tiles each way, keys that none sees;
+    for f32, last tiles of rows that are multiplied in one piece and a rest, and in two and a rest.
+    """
     keys = 2 * t.keys + 5
     rows = rows_that_see(a, t, keys)
     shapes = (
         (1, 0, 5, 0),
         (1, 1, 1, 0),
         (1, rows, keys, keys - rows),
-        (2, 3 * t.rows, 3, 0),
+        (2, 3 * t.rows - 44, 3, 0),
         (1, 9, 3 * t.keys, -5),
-        (1, 2 * t.rows + 5, t.keys + 3, 0),
+        (1, 2 * t.rows + 20, t.keys + 3, 0),
     )
     free = [(f, i) for i, f in enumerate((a.batch, a.queries, a.keys, a.offset)) if isinstance(f, Arg)]
     for cores, shape in zip((1, 1, 2, 1, 1, 1), shapes, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from attention_layers import Errors, Net, arrays_of, gradient, program, run_alik
 from kernel_sites import without_each
 
 from moec.codegen.hazards import check
-from moec.codegen.kernel_ir import CrossCoreSet, CrossCoreWait
+from moec.codegen.kernel_ir import CrossCoreSet, CrossCoreWait, Witness
 from moec.codegen.limits import check_limits
 from moec.codegen.races import check_races
 
@@ -84,6 +85,16 @@ def test_static_checks() -> None:
         crossing = [body for s, body in sites if isinstance(s, CrossCoreSet | CrossCoreWait)]
         assert len(crossing) == 4
         assert all(check(replace(kernel, body=body)) for body in crossing)
+
+
+def test_rests_of_rows_of_f32_are_ordered_behind_the_pieces_before_them() -> None:
+    """Small products that add to one result want a barrier between them, the rest's no less than the pieces'."""
+    net = Net("f32", 1, 1, 16, 16, causal=True)
+    mixed = [k for k in program({"x": net}, True).kernels if k.core == "mix"]
+    for kernel, rows in product(mixed, (4, 20, 84, 148)):
+        args = {"B": 1, "S": rows, "T": rows, "offset": 0}
+        seen = Witness(tuple((a.name, args[a.name]) for a in kernel.args), 1)
+        assert check(replace(kernel, witnesses=(seen,))) == []
 
 
 @pytest.mark.slow
