@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moec.ir.graph import Module
-from moec.passes.base import Application, Context, Gate, Pass, Result
+from moec.passes.base import Context, Gate, Pass, Result
+from moec.passes.result import Application
 from moec.repro import Failure, Snapshot, attempt
 from moec.witness import Witness
 

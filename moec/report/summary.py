@@ -44,7 +44,8 @@ import moec
 from moec.autodiff import Saved
 from moec.ir.graph import Module
 from moec.ir.symbol import Bounds
-from moec.passes.base import NearMiss, Step
+from moec.passes.base import Step
+from moec.passes.result import NearMiss
 from moec.target import KernelTime, Schedule
 from moec.witness import Check
 
