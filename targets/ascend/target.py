@@ -29,6 +29,7 @@ from moec.targets.ascend.aclnn.offer import Offer
 from moec.targets.ascend.aclnn.time import call_time
 from moec.targets.ascend.cost.cube import DTYPES
 from moec.targets.ascend.machine import BUFFERS, Machine, load
+from moec.targets.ascend.model.alike import work_of
 from moec.targets.ascend.model.result import MODEL_VERSION, KernelResult
 from moec.targets.ascend.model.scenario import Scenario
 from moec.targets.ascend.model.simulate import SPANS, simulate
@@ -173,19 +174,20 @@ class AscendTarget:
             kernel = program.kernel(step.kernel)
             args = _args(step, program, sizes)
             lengths = _lengths(step, program, sizes)
-            times.append(replace(self._kernel(kernel, args, scenario, lengths), kernel=kernel.name, nodes=step.nodes))
+            time = self._kernel(kernel, args, scenario, lengths)
+            times.append(replace(time, kernel=kernel.name, nodes=step.nodes))
         banded = tuple(t if t.model == OP_MODEL_VERSION else _banded(t) for t in times)
         return Schedule(self.name, dict(sizes), banded, MODEL_VERSION)
 
     def _kernel(
         self, kernel: Kernel, args: dict[str, int], scenario: Scenario | None, lengths: dict[str, tuple[int]]
     ) -> KernelTime:
-        """The time of ``kernel`` at ``args`` and the lengths that it reads. Without a scenario it is kept: after a pass
-        the schedule asks again."""
+        """The time of ``kernel`` at ``args`` and the lengths that it reads. Without a scenario it is kept: what a pass
+        asked with a size as a number, the schedule asks again with the size as an argument."""
         if scenario is not None:
             known = replace(scenario, data={**scenario.data, **lengths})
             return kernel_time(simulate(kernel, self.machine, args, known, spans=SPANS))
-        key = replace(kernel, name="", source=()), tuple(args.items()), tuple(lengths.items())
+        key = work_of(kernel, self.machine, args), tuple(lengths.items())
         if key not in self._timed:
             self._timed[key] = kernel_time(simulate(kernel, self.machine, args, Scenario(lengths), spans=SPANS))
         return self._timed[key]

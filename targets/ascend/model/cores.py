@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from moec.diagnostics import CheckFailed, Where
 from moec.targets.ascend.model.engine import Deadlock
+from moec.targets.ascend.model.nodes import Unit
 from moec.targets.ascend.model.runner import Message, Outcome, Runner, Talk
 
 VECTOR_CORES = 2
@@ -44,12 +45,14 @@ Flags = tuple[tuple[tuple[int, tuple[int, ...]], ...], tuple[tuple[tuple[int, in
 """Flags on the way to a core by id, and what it has set that other senders have not, by (mode, id); relative times."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Known:
-    """What an iteration did: of each core that ran it, and the flags on the way to each core of the group after it."""
+    """What an iteration did: of each core that ran it, and the flags on the way to each core of the group after it.
+    ``next``: what the iterations did that came at once after it, by what they were."""
 
     outcomes: tuple[Outcome, ...]
     flags: tuple[Flags, ...]
+    next: dict[tuple[Any, ...], Known] = field(default_factory=dict)
 
 
 Together = dict[tuple[Any, ...], Known]
@@ -77,6 +80,15 @@ class _Core:
     arrived: dict[int, list[int]] = field(default_factory=dict)
     sets: dict[tuple[int, int], list[int]] = field(default_factory=dict)
     laps: list[_Lap | None] = field(default_factory=list)
+
+
+class _After(NamedTuple):
+    """The iteration that was applied last, to which cores, and the clocks of all cores of the group then. The flags
+    that it leaves are not yet on their way."""
+
+    known: Known
+    there: Sequence[_Core]
+    clocks: tuple[int, ...]
 
 
 def run_cores(
@@ -108,12 +120,14 @@ class _Group:
 
     def __init__(self, cores: Sequence[_Core], sync_all: int, cross_core: int, together: Together | None):
         self.cores, self.sync_all, self.cross_core, self.together = cores, sync_all, cross_core, together
+        self.after: _After | None = None
+        self.late: tuple[Known, tuple[Any, ...]] | None = None  # what came before, and which iterations come now
 
     def run(self) -> None:
         for core in self.cores:
             self._advance(core, None)
         while any(core.said is not None for core in self.cores):
-            if not self._release() and not self._lap():
+            if not self._follow() and not self._release() and not self._lap():
                 waiting = [f"core {i}: {c.said.kind}" for i, c in enumerate(self.cores) if c.said is not None]
                 raise Deadlock(f"cores wait for one another for ever ({', '.join(waiting[:4])})")
 
@@ -135,6 +149,7 @@ class _Group:
 
     def _set(self, core: _Core, said: Message) -> None:
         """Takes note of a flag; hands it to whom it is for once every sender has set it as often."""
+        self._send()
         key = (said.mode, said.id)
         core.sets.setdefault(key, []).append(said.at)
         scope = [c for c in self.cores if _in_scope(said.mode, core.seat, c.seat)]
@@ -148,6 +163,7 @@ class _Group:
 
     def _release(self) -> bool:
         """Frees every core that can go on; False if none can."""
+        self._send()
         if all(core.said is not None and core.said.kind == "all" for core in self.cores):
             at = max(core.said.at for core in self.cores if core.said is not None) + self.sync_all
             for core in self.cores:
@@ -186,6 +202,47 @@ class _Group:
             return False
         return True
 
+    def _follow(self) -> bool:
+        """Applies an iteration that has been seen to come at once after the one before; whether there is one."""
+        after, self.late = self.after, None
+        if after is None:
+            return False
+        which: list[tuple[Unit | None, tuple[Any, ...]]] = []
+        depth = after.there[0].said.depth if after.there[0].said is not None else 0
+        for core, outcome in zip(after.there, after.known.outcomes, strict=True):
+            said = core.said
+            if said is None or said.kind != "enter" or said.depth != depth or not core.runner.stands(outcome):
+                return False
+            which.append((said.unit, said.key))
+        if any(c.runner.engine.now != now for c, now in zip(self.cores, after.clocks, strict=True)):
+            return False
+        key = tuple(which)
+        known = after.known.next.get(key)
+        if known is None:
+            self.late = after.known, key
+            return False
+        self._apply(known, after.there)
+        return True
+
+    def _apply(self, known: Known, there: Sequence[_Core]) -> None:
+        """Does what an iteration is known to do, and lets the cores go on."""
+        for core, outcome in zip(there, known.outcomes, strict=True):
+            assert core.said is not None and core.said.unit is not None
+            core.runner.apply(core.said.unit, outcome)
+        self.after = _After(known, there, tuple([c.runner.engine.now for c in self.cores]))
+        for core in there:
+            self._advance(core, 1)
+
+    def _send(self) -> None:
+        """Puts the flags of the iteration that was applied last on their way."""
+        after, self.after = self.after, None
+        if after is None:
+            return
+        base = after.clocks[self.cores.index(after.there[0])]
+        for core, now, (arrived, sets) in zip(self.cores, after.clocks, after.known.flags, strict=True):
+            core.arrived = {number: [now + t for t in times] for number, times in arrived}
+            core.sets = {flag: [base + t for t in times] for flag, times in sets}
+
     def _enter(self, there: Sequence[tuple[_Core, Message]]) -> None:
         assert self.together is not None
         base = there[0][0].runner.engine.now
@@ -195,21 +252,17 @@ class _Group:
         )  # fmt: skip
         key = (cores, tuple(self._flags(c, base) for c in self.cores))
         known = self.together.get(key)
-        if known is None:
-            lap = _Lap(key, [(c.runner.engine.now, c.runner.engine.totals()) for c, _ in there])
-            for core, _ in there:
-                core.laps.append(lap)
-        else:
-            for (core, said), outcome in zip(there, known.outcomes, strict=True):
-                assert said.unit is not None
-                core.runner.apply(said.unit, outcome)
-            base = there[0][0].runner.engine.now
-            for core, (arrived, sets) in zip(self.cores, known.flags, strict=True):
-                now = core.runner.engine.now
-                core.arrived = {number: [now + t for t in times] for number, times in arrived}
-                core.sets = {flag: [base + t for t in times] for flag, times in sets}
+        if known is not None:
+            if self.late is not None:
+                before, which = self.late
+                before.next[which] = known
+            self._apply(known, [c for c, _ in there])
+            return
+        lap = _Lap(key, [(c.runner.engine.now, c.runner.totals()) for c, _ in there])
         for core, _ in there:
-            self._advance(core, 0 if known is None else 1)
+            core.laps.append(lap)
+        for core, _ in there:
+            self._advance(core, 0)
 
     def _leave(self, there: Sequence[tuple[_Core, Message]]) -> None:
         assert self.together is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from moec.codegen.instructions import INSTRUCTIONS
 from moec.codegen.kernel_ir import (
@@ -82,7 +83,12 @@ def compile_kernel(
 
 def numbers_in(kernel: Kernel, args: Mapping[str, int], cores: int, kind: str) -> tuple[Stmt, ...]:
     """The body of ``kernel`` with its arguments, its number of cores and the kind of core put in."""
-    known: dict[str, Scalar] = {f"arg.{name}": value for name, value in args.items()}
+    return _numbers_in(kernel, tuple(args.items()), cores, kind)
+
+
+@lru_cache(maxsize=64)
+def _numbers_in(kernel: Kernel, args: tuple[tuple[str, int], ...], cores: int, kind: str) -> tuple[Stmt, ...]:
+    known: dict[str, Scalar] = {f"arg.{name}": value for name, value in args}
     known |= {"core.num": cores, "core.aic": int(kind == "aic"), "core.aiv": int(kind == "aiv")}
     return tuple(_specialise(s, known) for s in kernel.body)
 

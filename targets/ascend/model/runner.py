@@ -8,13 +8,18 @@ out. Both are exact; without ``remember`` everything is simulated, and the resul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 from moec.targets.ascend.model.engine import Engine, Timed
 from moec.targets.ascend.model.nodes import (
+    BRANCH,
+    FLAG,
+    INSTR,
+    LET,
+    LOOP,
+    UNIT,
     BarrierNode,
     BranchNode,
     FlagNode,
@@ -70,7 +75,8 @@ class Costs(Protocol):
 class Message:
     """What a core says to the others: it has reached SyncAll (``all``), sets a cross-core flag (``set``: ``mode``,
     ``id``), waits for one (``wait``: ``id``), begins (``enter``) or ends (``leave``) an iteration, ``unit`` with
-    ``key``, of the ``depth``-th loop with waits around it. ``at`` is when, in cycles of its own clock."""
+    ``key``, of the ``depth``-th loop with waits around it. ``at`` is when it sets, waits or has reached, in cycles of
+    its own clock."""
 
     kind: str
     at: int
@@ -101,6 +107,7 @@ class Runner:
             self.values[program.core_slots[which]] = number
         self._state: int | None = None  # id of the present canonical state, where known
         self._live = True  # whether the engine's fields hold it
+        self._owed: dict[int, tuple[Outcome, int]] = {}  # outcomes applied whose totals the engine has yet to be given
         self.laps = False  # whether it says where iterations with waits begin and end
         self._depth = 0
 
@@ -109,8 +116,9 @@ class Runner:
         if self.program.main.syncs and not self.alone:
             yield from self._talk(self.program.main.nodes)
         else:
-            self._unit(self.program.main, partial(self._block, self.program.main.nodes))
+            self._unit(self.program.main, self.program.main.nodes)
         self._wake()
+        self._settle()
 
     # -- state
 
@@ -127,9 +135,16 @@ class Runner:
             self._state = memory.intern(self.engine.canonical())
         return self._state
 
+    def _settle(self) -> None:
+        """Gives the engine the totals of what has been applied."""
+        for outcome, times in self._owed.values():
+            self.engine.add(outcome.totals, times)
+        self._owed.clear()
+
     def _apply(self, outcome: Outcome, times: int = 1) -> None:
         self.engine.now += outcome.cycles * times
-        self.engine.add(outcome.totals, times)
+        owed = self._owed.get(id(outcome))
+        self._owed[id(outcome)] = (outcome, times) if owed is None else (outcome, owed[1] + times)
         self._state = outcome.state
         self._live = False
 
@@ -138,71 +153,97 @@ class Runner:
         assert self.memory is not None
         return self._known(self.memory)
 
-    def outcome(self, unit: Unit, start: int, before: list[int]) -> Outcome:
+    def stands(self, outcome: Outcome) -> bool:
+        """Whether the state is the one that ``outcome`` left, and nothing has changed since."""
+        return self._state == outcome.state and not self._live
+
+    def totals(self) -> Any:
+        """All that has been counted so far."""
+        self._settle()
+        return self.engine.totals()
+
+    def outcome(self, unit: Unit, start: int, before: Any) -> Outcome:
         """What ``unit`` did since clock ``start`` and totals ``before``."""
+        self._settle()
         totals = self.engine.since(before)
-        return Outcome(self.engine.now - start, self.state(), totals, tuple(self.values[slot] for slot in unit.out))
+        return Outcome(self.engine.now - start, self.state(), totals, tuple([self.values[slot] for slot in unit.out]))
 
     def apply(self, unit: Unit, outcome: Outcome) -> None:
         """Does what ``unit`` is known to do."""
         self._apply(outcome)
+        values = self.values
         for slot, value in zip(unit.out, outcome.out, strict=True):
-            self.values[slot] = value
+            values[slot] = value
 
     # -- running
 
-    def _unit(self, unit: Unit, run: Callable[[], None]) -> Outcome | None:
-        """Runs a unit by ``run``, unless its outcome from here is known."""
+    def _unit(self, unit: Unit, does: LoopNode | tuple[Node, ...]) -> Outcome | None:
+        """Runs a unit, a loop or some nodes, unless its outcome from here is known."""
         memory, engine = self.memory, self.engine
         if memory is None or (unit.syncs and not self.alone):
-            run()
+            self._do(does)
             return None
-        key = (unit.uid, unit.key(self.values), self._known(memory))
+        state = self._state
+        key = (unit.uid, unit.key(self.values), self._known(memory) if state is None else state)
         outcome = memory.outcomes.get(key)
         if outcome is None:
-            start, before = engine.now, engine.totals()
-            run()
+            start, before = engine.now, self.totals()
+            self._do(does)
             outcome = memory.outcomes[key] = self.outcome(unit, start, before)
         else:
             self.apply(unit, outcome)
         return outcome
 
-    def _block(self, nodes: tuple[Node, ...]) -> None:
-        for node in nodes:
-            self._node(node)
-
-    def _node(self, node: Node) -> None:
-        engine = self.engine
-        if isinstance(node, LoopNode):
-            self._unit(node.whole, partial(self._loop, node))
-        elif isinstance(node, Unit):
-            self._unit(node, partial(self._block, node.nodes))
-        elif isinstance(node, BranchNode):
-            self._block(node.then if node.cond(self.values)[0] else node.orelse)
-        elif isinstance(node, LetNode):
-            if node.cycles:
-                self._wake()
-                engine.scalar(node.cycles)
-            if node.value is not None:
-                self.values[node.slot] = node.value(self.values)[0]
+    def _do(self, does: LoopNode | tuple[Node, ...]) -> None:
+        if isinstance(does, tuple):
+            self._block(does)
         else:
-            self._wake()
-            if isinstance(node, InstrNode):
-                engine.issue(self.costs.timed(node, node.key(self.values)), self.issue)
-            elif isinstance(node, FlagNode):
+            self._loop(does)
+
+    def _block(self, nodes: tuple[Node, ...]) -> None:
+        engine, values = self.engine, self.values
+        for node in nodes:
+            code = node.code
+            if code == INSTR:
+                assert isinstance(node, InstrNode)
+                if self._state is not None:
+                    self._wake()
+                engine.issue(self.costs.timed(node, node.key(values)), self.issue)
+            elif code == FLAG:
+                assert isinstance(node, FlagNode)
+                if self._state is not None:
+                    self._wake()
                 engine.scalar(self.flag)
-                (engine.set_flag if node.raises else engine.wait_flag)(node.src, node.dst, node.id(self.values)[0])
+                (engine.set_flag if node.raises else engine.wait_flag)(node.src, node.dst, node.id(values)[0])
+            elif code == LET:
+                assert isinstance(node, LetNode)
+                if node.cycles:
+                    if self._state is not None:
+                        self._wake()
+                    engine.scalar(node.cycles)
+                if node.value is not None:
+                    values[node.slot] = node.value(values)[0]
+            elif code == LOOP:
+                assert isinstance(node, LoopNode)
+                self._unit(node.whole, node)
+            elif code == UNIT:
+                assert isinstance(node, Unit)
+                self._unit(node, node.nodes)
+            elif code == BRANCH:
+                assert isinstance(node, BranchNode)
+                self._block(node.then if node.cond(values)[0] else node.orelse)
             elif isinstance(node, BarrierNode):
+                if self._state is not None:
+                    self._wake()
                 engine.barrier(node.pipe)
 
     def _loop(self, node: LoopNode) -> None:
         trips = range(*node.bounds(self.values))
         body, values = node.body, self.values
-        run = partial(self._block, body.nodes)
         if self.memory is None or node.varying is None or len(trips) < 4:
             for number in trips:
                 values[node.slot] = number
-                self._unit(body, run)
+                self._unit(body, body.nodes)
             return
         start = 0
         while start < len(trips):
@@ -214,26 +255,26 @@ class Runner:
                 if node.varying(values) != key:
                     break
                 stop += 1
-            self._run_of(node, trips[start:stop], self.memory, run)
+            self._run_of(node, trips[start:stop], self.memory)
             start = stop
 
-    def _run_of(self, node: LoopNode, trips: range, memory: Memory, run: Callable[[], None]) -> None:
+    def _run_of(self, node: LoopNode, trips: range, memory: Memory) -> None:
         """Iterations that differ in nothing but the state and the variables they assign."""
         values, body = self.values, node.body
         values[node.slot] = trips[0]
         if len(trips) == 1:
-            self._unit(body, run)
+            self._unit(body, body.nodes)
             return
         key = (body.uid, body.key(values), self._known(memory), len(trips))
         outcome = memory.runs.get(key)
         if outcome is None:
-            start, before = self.engine.now, self.engine.totals()
-            self._alike(node, trips, memory, run)
+            start, before = self.engine.now, self.totals()
+            self._alike(node, trips, memory)
             memory.runs[key] = self.outcome(body, start, before)
         else:
             self.apply(body, outcome)
 
-    def _alike(self, node: LoopNode, trips: range, memory: Memory, run: Callable[[], None]) -> None:
+    def _alike(self, node: LoopNode, trips: range, memory: Memory) -> None:
         """Such iterations are periodic once state and assigned variables return."""
         seen: dict[tuple[Any, ...], int] = {}
         trail: list[Outcome] = []
@@ -251,7 +292,7 @@ class Runner:
                 if i == len(trips):
                     return
             self.values[node.slot] = trips[i]
-            outcome_ = self._unit(node.body, run)
+            outcome_ = self._unit(node.body, node.body.nodes)
             assert outcome_ is not None
             trail.append(outcome_)
             i += 1
@@ -267,20 +308,25 @@ class Runner:
             elif isinstance(node, LoopNode) and node.syncs:
                 yield from self._laps(node)
             else:
-                self._node(node)
+                self._block((node,))
 
     def _laps(self, node: LoopNode) -> Talk:
-        for number in range(*node.bounds(self.values)):
-            self.values[node.slot] = number
-            if not self.laps:
-                yield from self._talk(node.body.nodes)
-                continue
-            self._depth += 1
-            key = node.body.key(self.values)
-            if not (yield Message("enter", self.engine.now, unit=node.body, key=key, depth=self._depth)):
-                yield from self._talk(node.body.nodes)
-                yield Message("leave", self.engine.now, unit=node.body, depth=self._depth)
-            self._depth -= 1
+        values, body = self.values, node.body
+        trips = range(*node.bounds(values))
+        if not self.laps:
+            for number in trips:
+                values[node.slot] = number
+                yield from self._talk(body.nodes)
+            return
+        self._depth += 1
+        enter = Message("enter", 0, unit=body, depth=self._depth)  # one for all iterations
+        for number in trips:
+            values[node.slot] = number
+            enter.key = body.key(values)
+            if not (yield enter):
+                yield from self._talk(body.nodes)
+                yield Message("leave", 0, unit=body, depth=self._depth)
+        self._depth -= 1
 
     def _sync(self, node: SyncNode) -> Talk:
         self._wake()
