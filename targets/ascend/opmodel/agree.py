@@ -44,7 +44,7 @@ def _texts(tensors: Operands) -> str:
 
 
 def _elementwise(kind: str, op: str, ins: Operands, outs: Operands) -> bool:
-    if kind in LOOSE or op in ("where", "maskedscatter", "addn"):
+    if kind in LOOSE or op.startswith(("where", "maskedscatter", "addn", "binarycross", "mseloss", "smoothl1")):
         return True
     out = max(outs, key=lambda t: t.numel)
     most = max(t.numel for t in ins)
