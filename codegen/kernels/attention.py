@@ -361,11 +361,14 @@ def rows_that_see(a: Attention, t: Tile, keys: int) -> int:
 
 
 def witnesses(k: KernelBuilder, a: Attention, t: Tile) -> None:
-    """Few and small: no row, one row, tiles that are ragged both ways, several tiles of keys, several tiles a group."""
+    """Few and small: no row, one row, tiles that are ragged both ways, several tiles of keys, several tiles a group; of
+    packed sequences, whose queries are as many as their keys, also a few queries that see many keys.
+    """
     keys = 2 * t.keys + 5
-    shapes = ((1, 0, 5), (1, 1, 1), (1, rows_that_see(a, t, keys), keys), (1, 2, 3 * t.keys), (2, t.rows, t.keys + 1))
+    shapes = [(1, 0, 5), (1, 1, 1), (1, rows_that_see(a, t, keys), keys), (1, 2, 3 * t.keys), (2, t.rows, t.keys + 1)]
+    shapes += [(1, 5, t.keys + t.rows + 5)] if a.packed else []
     free = [v.name for v in (a.batch, a.queries, a.keys, a.offset) if isinstance(v, Arg)]
-    for cores, (batch, queries, keys) in zip((1, 1, 2, 1, 1), shapes, strict=True):
+    for cores, (batch, queries, keys) in zip((1, 1, 2, 1, 1, 1), shapes, strict=False):
         values: dict[str, int] = {}
         for field, number in ((a.batch, batch), (a.queries, queries), (a.keys, keys), (a.offset, keys - queries)):
             if isinstance(field, Arg):
