@@ -120,10 +120,11 @@ class _Rows:
 
 
 def _witness(sizes: Sizes, s: Sort) -> None:
-    """Rows of every length that matters, alone and with others, on one core and two."""
+    """Rows of every length that matters, alone and with others, on one core and two; on four, where a core goes from a
+    part that is merged without a search to the first part of another row."""
     given = {a.name for a in (s.n, s.keep) if isinstance(a, Arg)}
     for n in check_sizes(s) if isinstance(s.n, Arg) else [0]:
-        for rows, cores in ((1, 1), (7, 1), (5, 2)):
+        for rows, cores in ((1, 1), (7, 1), (5, 2), (4, 4)):
             sizes.k.witness(cores, None, **{a: n if a in given else rows for a in sizes.given})
 
 

@@ -76,7 +76,8 @@ def pick_kernel(
         first = k.let("first", t * size)
         count = k.let("count", smin(size, tokens - first))
         unit = 32 // ITEMSIZE[labels_dtype]
-        k.load(given[ping], labels[first], count, pad=0, right=align(count, unit) - count)
+        padded = {} if ignore is None else {"pad": 0, "right": align(count, unit) - count}
+        k.load(given[ping], labels[first], count, **padded)
         if ignore is None:
             k.fill(flags[ping], 1.0, TOKENS)
         else:
@@ -93,7 +94,8 @@ def pick_kernel(
             at: Scalar = label
             if ignore is not None:
                 at = k.let("at", choose(eq(label, ignore), 0, label))
-            k.load(got[ping][n * block], logits[(first + n) * cols + at], 1, pad=0, right=block - 1)
+            blocks = {} if wide is got else {"pad": 0, "right": block - 1}  # a cast takes all of them
+            k.load(got[ping][n * block], logits[(first + n) * cols + at], 1, **blocks)
         source = wide[ping if wide is got else 0]
         if wide is not got:
             k.cast(source, got[ping], count * block)

@@ -197,6 +197,12 @@ def _fill_cols(job: Job, frame: Frame, fit: Fit) -> None:
         frame.fill(frame.pools["col", 32][i])
 
 
+def _only_reduced(job: Job, v: Val) -> bool:
+    """Whether rows of ``v`` are short and only reduced, which leaves out what stands behind them."""
+    short = isinstance(job.cols, int) and job.cols <= LANES
+    return short and all(step.name.startswith("Row") for step in job.steps if v in step.srcs)
+
+
 def _load(job: Job, s: Source, dst: LocalRef, pitch: Scalar, first: Scalar, rows: Scalar) -> None:
     """Rows ``first``.. of a source (one row of a row, ``rows`` elements of a col)."""
     k, size = job.k, ITEMSIZE[dst.dtype]
@@ -210,7 +216,7 @@ def _load(job: Job, s: Source, dst: LocalRef, pitch: Scalar, first: Scalar, rows
     block = 32 // size
     padded = align(cols, block)
     gap = (row_pitch - padded) // block
-    ragged = not isinstance(cols, int) or cols % block != 0
+    ragged = (not isinstance(cols, int) or cols % block != 0) and not _only_reduced(job, s.value)
     pad, right = (0, padded - cols) if ragged else (None, 0)
     if s.value.form == "row":
         k.load(dst, s.tensor[s.offset], cols, pad=pad, right=right)

@@ -15,7 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
+from moec.codegen.instructions.layout import SORT_ALIGN, SORTED_ALIGN
 from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmTensor, LocalRef
+from moec.codegen.kernels.vector.alternate import FIRST, SECOND, alternate
 from moec.codegen.kernels.vector.tile import LANES
 from moec.codegen.kernels.vector.topk import RUN, WAYS
 from moec.codegen.scalar import Scalar, align, binary, both, ceildiv, smax, smin
@@ -90,10 +92,11 @@ class Sorter:
         lanes = s.block
         wide = -(-lanes // LANES) * LANES
         self.raw = k.ub("raw", x.dtype, lanes, 2 if lanes * ITEMSIZE[x.dtype] <= 8192 else 1)
-        self.keys, self.index = k.ub("keys", "f32", wide), k.ub("index", "i32", lanes)
+        self.keys = k.ub("keys", "f32", wide, align=SORT_ALIGN)
+        self.index = k.ub("index", "i32", lanes, align=SORT_ALIGN)
         self.bits = k.ub("bits", "u8", wide // 8)
         self.half = k.ub("narrow", "f16", lanes) if x.dtype == "u8" else None
-        self.records = [k.ub("records", "f32", 2 * lanes), k.ub("merged", "f32", 2 * lanes)]
+        self.records = [k.ub("records", "f32", 2 * lanes, align=SORTED_ALIGN), k.ub("merged", "f32", 2 * lanes)]
         if given is not None:
             k.fill(self.index[0], 0, lanes)
 
@@ -199,7 +202,7 @@ class Extractor:
         """``count`` records to elements ``at`` and on of the outputs."""
         k, out = self.k, self.out
         index = self.index[0]
-        self._take(index, records.cast("i32"), 2, count)
+        alternate(k, index, records.cast("i32"), SECOND, count)
         if self.wide is not None:
             k.cast(self.wide[0], index, count)
             index = self.wide[0]
@@ -207,7 +210,7 @@ class Extractor:
         if out.values is None or self.values is None:
             return
         values = self.values[0]
-        self._take(values, records, 1, count)
+        alternate(k, values, records, FIRST, count)
         if not self.s.descending:
             k.v("Muls", values, values, scalar=-1.0, count=count)
         if self.narrow is not None:
@@ -215,25 +218,12 @@ class Extractor:
             values = self.narrow[0]
         k.store(out.values[at], values, count)
 
-    def _take(self, dst: LocalRef, records: LocalRef, pattern: int, count: Scalar) -> None:
-        self.k.v(
-            "GatherMask",
-            dst,
-            records,
-            pattern=pattern,
-            reduceMode=True,
-            mask=binary("*", count, 2),
-            src0BlockStride=1,
-            repeatTimes=1,
-            src0RepeatStride=0,
-            src1RepeatStride=0,
-        )
-
 
 def check_sizes(s: Sort) -> list[int]:
     """Lengths of a row that between them take every branch: no element, one, each number of units, and of blocks."""
     units = [s.unit * u - 7 * (u % 2) for u in range(1, s.block // s.unit + 1)]
-    return [0, 1, *units] + ([] if s.is_short else [s.block + 1, 3 * s.block + 70, 11 * s.block + 5])
+    several = [s.block + 1, 2 * s.block + 5, 3 * s.block + 70, 11 * s.block + 5]
+    return [0, 1, *units, *([] if s.is_short else several)]
 
 
 def emit_short(k: KernelBuilder, s: Sort, x: GmTensor, out: Outputs, given: GmTensor | None = None) -> Scalar:
