@@ -212,10 +212,10 @@ def reached(kernel: Kernel, witnesses: Sequence[Witness]) -> list[bool]:
         if slot == MEMORY:
             mine = [b for b in kernel.buffers if b.space == name]
             top = max(b.offset + b.bytes for b in mine)
-            ends = (b.offset + i * b.slot_bytes + most.get((b.name, i), 0) for b in mine for i in range(b.slots))
-            return any(end > top - CUT for end in ends)
+            used = ((b, i, most.get((b.name, i), 0)) for b in mine for i in range(b.slots))
+            return any(size and b.offset + i * b.slot_bytes + size > top - CUT for b, i, size in used)
         b = kernel.buffer(name)
-        return most.get(bound, 0) > b.elems * ITEMSIZE[b.dtype] - CUT
+        return most.get(bound, 0) > max(0, b.elems * ITEMSIZE[b.dtype] - CUT)
 
     return [caught(bound) for bound in _bounds(kernel)]
 
