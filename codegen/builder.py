@@ -103,9 +103,10 @@ class KernelBuilder:
         self._params.append(GmTensor(self._unique(name), dtype, tuple(shape), direction, role))
         return self._params[-1]
 
-    def buffer(self, space: str, name: str, dtype: str, elems: int, slots: int = 1) -> Buffer:
-        """Reserves ``slots`` buffers of ``elems`` elements at the next free address; refuses what does not fit."""
-        a = ALIGN[space]
+    def buffer(self, space: str, name: str, dtype: str, elems: int, slots: int = 1, align: int = 0) -> Buffer:
+        """Reserves ``slots`` buffers of ``elems`` elements at the next free address, for the first a multiple of
+        ``align`` bytes where that is more than the memory asks for; refuses what does not fit."""
+        a = max(align, ALIGN[space])
         offset = -(-self._top.get(space, 0) // a) * a
         buffer = Buffer(self._unique(name), space, dtype, offset, elems, slots)
         room = self.capacities.bytes_of(space)
@@ -125,9 +126,9 @@ class KernelBuilder:
         self._top[space] = offset + buffer.bytes
         return buffer
 
-    def ub(self, name: str, dtype: str, elems: int, slots: int = 1) -> Buffer:
+    def ub(self, name: str, dtype: str, elems: int, slots: int = 1, align: int = 0) -> Buffer:
         """A buffer of the unified buffer; ``buf[slot]`` is a reference (slot 0 when there is one)."""
-        return self.buffer("UB", name, dtype, elems, slots)
+        return self.buffer("UB", name, dtype, elems, slots, align)
 
     def free(self, space: str) -> int:
         """Bytes of ``space`` not reserved yet."""

@@ -7,6 +7,8 @@ from moec.codegen.instructions.vector import COUNT, UB, count_extents, count_wor
 
 F = ("f16", "f32")
 ANY16_32 = ("f16", "bf16", "i16", "u16", "f32", "i32", "u32")
+SORT_ALIGN, SORTED_ALIGN = 128, 256
+"""Bytes that addresses of what Sort32 sorts (f16 scores: half of it), and of its records, are multiples of."""
 
 declare(
     InstrSpec(
@@ -188,7 +190,11 @@ declare(
         "Sort32",
         "Sort32<{T.src}>({dst}, {src}, {index}, {repeatTime})",
         "V",
-        (Operand("dst", "w", UB, F), Operand("src", "r", UB, F), Operand("index", "r", UB, ("u32",))),
+        (
+            Operand("dst", "w", UB, F, SORTED_ALIGN),
+            Operand("src", "r", UB, F, SORT_ALIGN),
+            Operand("index", "r", UB, ("u32",), SORT_ALIGN),
+        ),
         (Param("repeatTime", "i32", hi=255),),
         _sort_extents,
         lambda r, p: Work(

@@ -52,6 +52,27 @@ def test_each_limit(kernel: Kernel, what: str) -> None:
     assert any(what in v.what for v in check_limits(kernel))
 
 
+def test_what_an_instruction_asks_of_addresses() -> None:
+    """Sort32's records stand at multiples of 256 bytes, what it sorts at multiples of 128."""
+
+    def sorted_at(records: int, scores: int) -> list[str]:
+        k = KernelBuilder("sort", "aiv", CAPS)
+        k.ub("before", "u8", 32)
+        places = [
+            k.ub("records", "f32", 64, align=records),
+            k.ub("scores", "f32", 32, align=scores),
+            k.ub("index", "u32", 32, align=128),
+        ]
+        k.v("Sort32", *(b[0] for b in places), repeatTime=1)
+        k.witness()
+        return [v.what for v in check_limits(k.draft())]
+
+    assert sorted_at(256, 128) == []
+    assert sorted_at(128, 128) == ["UB operand misaligned: byte 128, must be a multiple of 256"]
+    assert sorted_at(96, 64) == ["UB operand misaligned: byte 96, must be a multiple of 256"]
+    assert sorted_at(256, 0) == sorted_at(256, 64) == []  # the records end on 512
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (7, 126), (4096, 7680), (255, 70000)])
 def test_tiles_fit_and_keep_every_limit(dtype: str, n: int, k: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.capacities import Capacities
+from moec.codegen.instructions.layout import SORT_ALIGN
 from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmTensor, Kernel, LocalRef
 from moec.codegen.kernels.vector.assemble import balanced
 from moec.codegen.kernels.vector.functions import sigmoid, softmax
@@ -81,11 +82,11 @@ class _Body:
         n, chosen = rows * g.lanes, rows * g.columns
         self.even = g.even
         self.sorter = Sorter(k, rows, g.lanes, g.top_k, "all")
-        self.lane_index = k.ub("lane_index", "i32", n)
+        self.lane_index = k.ub("lane_index", "i32", n, align=SORT_ALIGN)
         self.logits_in = k.ub("logits_in", g.dtype, n, 2)
         scores_are_input = g.dtype == "f32" and g.score_order != "before_topk"
         self.scores = None if scores_are_input else k.ub("scores", "f32", n)
-        self.choice = k.ub("choice", "f32", n)
+        self.choice = k.ub("choice", "f32", n, align=SORT_ALIGN)
         self.lane_row = k.ub("lane_row", "f32", g.lanes)
         self.found = k.ub("found", "f32", g.lanes)
         self.weight, self.lane = k.ub("weight", "f32", chosen), k.ub("lane", "i32", chosen)

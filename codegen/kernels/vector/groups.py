@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from moec.codegen.builder import KernelBuilder
+from moec.codegen.instructions.layout import SORT_ALIGN
 from moec.codegen.kernel_ir import Buffer, LocalRef
 from moec.codegen.kernels.vector.stage import Scratch, Stage
 from moec.codegen.kernels.vector.tile import BLOCK, LANES, MAX_REPEAT
@@ -49,8 +50,8 @@ class GroupLimit:
         self.best = Sorter(k, rows * g.groups, g.group_lanes, 2 if self.two else 1, "group", room)
         self.order = Sorter(k, rows, RUN, RUN, "worth")
         n = rows * RUN
-        self.worth, self.other = k.ub("worth", "f32", n), k.ub("worth_second", "f32", n)
-        self.number = k.ub("group_number", "i32", n)
+        self.worth, self.other = k.ub("worth", "f32", n, align=SORT_ALIGN), k.ub("worth_second", "f32", n)
+        self.number = k.ub("group_number", "i32", n, align=SORT_ALIGN)
         self.allowed = k.ub("allowed", "f32", -(-rows * g.groups // LANES) * LANES)
         self.no_group = k.ub("no_group", "f32", RUN)
         self._tables()

@@ -7,6 +7,7 @@ merge takes the earlier of its lists (CANN asc-devkit docs, Sort32 and MrgSort).
 from __future__ import annotations
 
 from moec.codegen.builder import KernelBuilder
+from moec.codegen.instructions.layout import SORTED_ALIGN
 from moec.codegen.kernel_ir import Buffer, LocalRef
 from moec.codegen.scalar import Scalar, binary
 
@@ -54,13 +55,16 @@ class Sorter:
     """Sorts rows of ``lanes`` f32 values (a multiple of 32) descending; at most ``rows`` rows at once."""
 
     def __init__(self, k: KernelBuilder, rows: int, lanes: int, keep: int, name: str, room: Buffer | None = None):
-        """``room``: a buffer of rows * lanes records to sort into, if another sorter has one to share."""
+        """``room``: a buffer of rows * lanes records to sort into, if another sorter has one to share. What is sorted
+        stands at multiples of SORT_ALIGN bytes."""
         self.k, self.lanes = k, lanes
         self.levels = merge_levels(lanes // RUN, keep)
         even = [outputs_of(m)[-1] for m in self.levels[1::2]]
         odd = [outputs_of(m)[-1] for m in self.levels[0::2]]
         self.pitches = [max([lanes, *even]), max(odd, default=0)]
-        self.buffers: list[Buffer] = [room or k.ub(f"{name}_sorted", "f32", rows * self.pitches[0] * 2)]
+        self.buffers: list[Buffer] = [
+            room or k.ub(f"{name}_sorted", "f32", rows * self.pitches[0] * 2, align=SORTED_ALIGN)
+        ]
         if self.levels:
             self.buffers.append(k.ub(f"{name}_merged", "f32", rows * self.pitches[1] * 2))
         if self.pitches[0] != lanes:

@@ -47,6 +47,7 @@ VECTOR = {
     "work_too_small": "work buffer too small",
     "merge_valid_bit": "validBit 5: 3, 7 or 15",
     "sort_overlap": "must not share memory",
+    "sort_misaligned": "misaligned operand .*dst starts at byte .* of UB, which must be a multiple of 256",
     "atomic_type": "atomic mode of another type",
     "deque_empty": "empty queue",
     "queue_no_buffer": "no free tensor in the queue",

@@ -142,6 +142,9 @@ void Sort32(const LocalTensor<T>& dst, const LocalTensor<T>& src0, const LocalTe
     check_operand(in, operand(dst, 1, 8, "dst"));
     check_operand(in, operand(src0, 1, 8, "src0"));
     check_operand(in, operand(src1, 1, 8, "src1"));
+    in.align(s, 32 * sizeof(T), "src0");
+    in.align(x, 128, "src1");
+    in.align(d, 256, "dst");
     uint64_t n = static_cast<uint64_t>(repeatTimes) * 32;
     in.read(s, s.addr, s.addr + n * sizeof(T));
     in.read(x, x.addr, x.addr + n * 4);

@@ -56,6 +56,7 @@ VECTOR_CASE(gather_outside, 64) { TENSORS; auto i = y.ReinterpretCast<uint32_t>(
 VECTOR_CASE(work_too_small, 64) { TENSORS; ReduceSum(z, x, b.at<float>(16384, 8), 1024); }  // work_too_small
 VECTOR_CASE(merge_valid_bit, 64) { TENSORS; MrgSort4Info i; i.validBit = 5; MrgSort(z, MrgSortSrcList<float>(x, x, x, x), i); }  // merge_valid_bit
 VECTOR_CASE(sort_overlap, 64) { TENSORS; auto i = y.ReinterpretCast<uint32_t>(); Sort32(x, x, i, 1); }  // sort_overlap
+VECTOR_CASE(sort_misaligned, 64) { TENSORS; auto i = y.ReinterpretCast<uint32_t>(); Sort32(z[32], x, i, 1); }  // sort_misaligned
 VECTOR_CASE(atomic_type, 64) { TENSORS; READY; SetAtomicAdd<half>(); DataCopy(o, x, 8); }  // atomic_type
 VECTOR_CASE(deque_empty, 64) { TPipe p; TQue<TPosition::VECIN, 1> q; p.InitBuffer(q, 1, 64); q.DeQue<float>(); }  // deque_empty
 VECTOR_CASE(queue_no_buffer, 64) { TPipe p; TQue<TPosition::VECIN, 1> q; p.InitBuffer(q, 1, 64); q.AllocTensor<float>(); q.AllocTensor<float>(); }  // queue_no_buffer
