@@ -281,7 +281,7 @@ def _blamed(failure: Diagnosis, blame: str) -> CheckFailed:
 
 DEFAULT_PIPELINE = (
     "canonicalise,fold,recover-rope,recover-attention,canonicalise,cse,dce,"
-    "recover-moe,expand-moe,fuse-gating,"
+    "recover-moe,expand-moe,fuse-gating,packed-mask,"
     "rect-attention,rope-concat-elim,rotate-half-elim,permute-fusion,fuse-swiglu,fuse-rope,canonicalise,cse,dce,"
     "sync-removal,gather-rows,inline,fuse-residual,fuse-norm,fuse-vector,fold,dce,reorder-launch"
 )
@@ -300,7 +300,8 @@ kernels are one function), and ``fold`` lays out the weights of each copy.
 
 TRAIN_PIPELINE = (
     "canonicalise,fold{weights=false},recover-rope,recover-attention,canonicalise,cse,dce,"
-    "recover-moe,expand-moe,fuse-gating,rect-attention,rope-concat-elim,permute-fusion,fuse-rope,sync-removal,"
+    "recover-moe,expand-moe,fuse-gating,packed-mask,"
+    "rect-attention,rope-concat-elim,permute-fusion,fuse-rope,sync-removal,"
     "canonicalise,cse,dce,"
     "prob-placement,autodiff,prob-placement,canonicalise,cse,dce,sum-rows,rotate-half-elim,"
     "fuse-swiglu{weights=false},fuse-rope,canonicalise,cse,dce,"

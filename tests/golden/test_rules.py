@@ -33,6 +33,7 @@ PASSES = (
     "fuse-rope",
     "fuse-swiglu",
     "gather-rows",
+    "packed-mask",
     "permute-fusion",
     "prob-placement",
     "rect-attention",
