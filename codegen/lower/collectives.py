@@ -34,7 +34,8 @@ def _emit(cx: Lowering, node: Node, count: Dim, send: str = "", receive: str = "
 
 
 def _alone(cx: Lowering, node: Node) -> bool:
-    """Whether the group has one member, whose result is its operand."""
+    """Whether the group has one member, whose result is its operand. NoKernel where HCCL does not take the dtype."""
+    _checked(node, node.operand(0))
     if node.attrs["group"].size == 1:
         cx.alias(node.result, node.operand(0))
         return True
@@ -45,9 +46,15 @@ def _elements(value: Value) -> Dim:
     return prod(value.type.dims, start=1)
 
 
+def _axis(node: Node) -> int:
+    """Along which dimension parts lie: the first where all before are 1, since they stand one after the other then."""
+    dims = node.operand(0).type.dims
+    axis: int = node.attrs["axis"] % len(dims)
+    return 0 if all(d == 1 for d in dims[:axis]) else axis
+
+
 @lowering("all_reduce")
 def all_reduce(cx: Lowering, node: Node) -> None:
-    _checked(node, node.operand(0))
     if not _alone(cx, node):
         _emit(cx, node, _elements(node.operand(0)))
 
@@ -55,11 +62,10 @@ def all_reduce(cx: Lowering, node: Node) -> None:
 @lowering("all_gather")
 def all_gather(cx: Lowering, node: Node) -> None:
     x, group = node.operand(0), node.attrs["group"]
-    _checked(node, x)
     if _alone(cx, node):
         return
-    axis = node.attrs["axis"] % len(x.type.dims)
-    if all(d == 1 for d in x.type.dims[:axis]):
+    axis = _axis(node)
+    if axis == 0:
         _emit(cx, node, _elements(x))
         return
 
@@ -72,12 +78,11 @@ def all_gather(cx: Lowering, node: Node) -> None:
 
 @lowering("reduce_scatter")
 def reduce_scatter(cx: Lowering, node: Node) -> None:
-    x, group = node.operand(0), node.attrs["group"]
-    _checked(node, x)
+    group = node.attrs["group"]
     if _alone(cx, node):
         return
-    axis = node.attrs["axis"] % len(x.type.dims)
-    if all(d == 1 for d in x.type.dims[:axis]):
+    axis = _axis(node)
+    if axis == 0:
         _emit(cx, node, _elements(node.result))
         return
 
@@ -93,7 +98,6 @@ def reduce_scatter(cx: Lowering, node: Node) -> None:
 @lowering("all_to_all")
 def all_to_all(cx: Lowering, node: Node) -> None:
     x, group = node.operand(0), node.attrs["group"]
-    _checked(node, x)
     if _alone(cx, node):
         return
     rank = len(x.type.dims)
@@ -115,7 +119,6 @@ def all_to_all(cx: Lowering, node: Node) -> None:
 @lowering("all_to_all_v")
 def all_to_all_v(cx: Lowering, node: Node) -> None:
     x = node.operand(0)
-    _checked(node, x)
     if _alone(cx, node):
         return
     send, receive = (cx.on_host(node, node.operand(i)) for i in (1, 2))

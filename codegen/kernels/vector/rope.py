@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from moec.codegen.builder import KernelBuilder
 from moec.codegen.kernel_ir import ITEMSIZE, Buffer, GmRef, GmTensor, LocalRef
+from moec.codegen.kernels.vector.alternate import FIRST, SECOND, alternate
 from moec.codegen.kernels.vector.assemble import balanced
 from moec.codegen.kernels.vector.tile import BLOCK, LANES, MAX_REPEAT
 from moec.codegen.scalar import Scalar, binary, ceildiv, smax, smin
@@ -222,19 +223,8 @@ class RopeBody:
         if raw.dtype != "f32":
             whole = self.wide[0]
             k.cast(whole, raw, binary("*", count, 2))
-        for pattern, part in ((1, a), (2, b)):
-            k.v(
-                "GatherMask",
-                part,
-                whole,
-                pattern=pattern,
-                reduceMode=True,
-                mask=binary("*", count, 2),
-                src0BlockStride=1,
-                repeatTimes=1,
-                src0RepeatStride=0,
-                src1RepeatStride=0,
-            )
+        alternate(k, a, whole, FIRST, count)
+        alternate(k, b, whole, SECOND, count)
         return a, b
 
     def _angle(self, t: _Table, held: LocalRef, count: Scalar) -> tuple[tuple[LocalRef, bool], tuple[LocalRef, bool]]:
