@@ -48,9 +48,11 @@ def compiled(text: str, folder: Path, exchange: str = "async", train: bool = Fal
     return made
 
 
-def layer_arrays(tokens: list[int], only: int | None = None, joint: bool = False) -> Arrays:
-    """Inputs of the 8 ranks, ``tokens`` a pair of tensor-parallel ones, and whole weights; with ``only`` every token
-    chooses the experts of that expert-parallel rank.
+def layer_arrays(
+    tokens: list[int], only: int | None = None, joint: bool = False, tp: int = 2, heads: int = 4
+) -> Arrays:
+    """Inputs of the 8 ranks, ``tokens`` for each ``tp`` tensor-parallel ones, and whole weights; with ``only`` every
+    token chooses experts ``2 * only`` and the one behind it.
     """
     rng = np.random.default_rng(len(tokens))
 
@@ -61,19 +63,19 @@ def layer_arrays(tokens: list[int], only: int | None = None, joint: bool = False
         "input_norm": 1 + normal(32),
         "norm": 1 + normal(32),
         "router": 4 * normal(8, 32),
-        **{name: normal(64, 32) for name in ("q_proj", "k_proj", "v_proj")},
-        "o_proj": normal(32, 64),
+        **{name: normal(16 * heads, 32) for name in ("q_proj", "k_proj", "v_proj")},
+        "o_proj": normal(32, 16 * heads),
         **{name: normal(8, 32, 32) for name in ("gate", "up", "down")},
     }
     if only is not None:  # the normalised stream has a constant first column, which decides
         arrays["router"][:, 0] = np.where(np.arange(8) // 2 == only, 4, -4)
     for rank in range(8):
-        x = 4 * normal(tokens[rank // 2], 32)
+        x = 4 * normal(tokens[rank // tp], 32)
         if only is not None:
             x[:, 0] = 10
         arrays[f"rank{rank}.x"] = x
         if joint:
-            arrays[f"rank{rank}.d_y"] = 4 * normal(tokens[rank // 2], 32)
+            arrays[f"rank{rank}.d_y"] = 4 * normal(tokens[rank // tp], 32)
     return arrays
 
 
@@ -234,6 +236,30 @@ def test_a_layer_over_eight_ranks_forward_and_backward(exchange: str, tmp_path: 
     for tokens, only in (([5, 5, 5, 5], None), ([1, 1, 1, 1], 2)):
         agrees(made, tmp_path / "out", layer_arrays(tokens, only, joint=True))
     agrees(made, tmp_path / "out", layer_arrays([5, 5, 5, 5], joint=True), MOEC_POISON="1")
+
+
+def grouped(tp: int, ep: int, heads: int) -> str:
+    """The layer with other groups and so many heads in all."""
+    text = LAYER.replace("group tp = 2", f"group tp = {tp}").replace("group ep = 4", f"group ep = {ep}")
+    return text.replace("N = 4 / tp", f"N = {heads} / tp")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("tp", "ep", "heads"), [(4, 2, 4), (1, 8, 3), (8, 1, 8)])
+def test_groups_of_other_shapes_forward_and_backward(tp: int, ep: int, heads: int, tmp_path: Path) -> None:
+    made = compiled(grouped(tp, ep, heads), tmp_path / "out", train=True)
+    for tokens, only in ((5, None), (1, 2)):
+        agrees(made, tmp_path / "out", layer_arrays([tokens] * ep, only, True, tp, heads))
+
+
+@pytest.mark.parametrize(
+    ("tp", "ep", "heads", "what"),
+    [(2, 3, 4, "3 does not divide 8"), (3, 2, 3, "3 does not divide 32"), (8, 1, 4, "8 does not divide 4")],
+)
+def test_groups_that_do_not_divide_what_they_share_are_refused(tp: int, ep: int, heads: int, what: str) -> None:
+    """Experts, the inner width of one, heads."""
+    with pytest.raises(Refusal, match=what):
+        parse_moe(grouped(tp, ep, heads))
 
 
 @pytest.mark.slow
