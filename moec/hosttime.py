@@ -46,6 +46,7 @@ def times(
     file: str | Path, given: Mapping[str, int], target: Target, passes: str, capacity_factor: float
 ) -> dict[str, Any]:
     """A layer before and after ``passes``, its reads, and each way to do without lists of counts, as JSON values."""
+    manager = PassManager.parse(passes)
     loaded = sources.read(Path(file))
     module = loaded.module
     context = Context(target, loaded.sizes(given))
@@ -56,7 +57,7 @@ def times(
     priced = choices(module, context, capacity_factor) if any(map(reads_of, module.functions.values())) else []
     after_module = copy_module(module)
     applied: dict[str, int] = {}
-    for step in PassManager.parse(passes).run(after_module, context):
+    for step in manager.run(after_module, context):
         for rule, count in step.result.counts().items():
             applied[rule] = applied.get(rule, 0) + count
     found = {"before": side(before), "after": side(host_time(after_module, context))}

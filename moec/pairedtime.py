@@ -62,4 +62,6 @@ def _figures(p: Paired, group: str) -> dict[str, Any]:
         "all_exposed_us": round(p.paired.exposed_us, 1),
         "free_time_percent": round(p.paired.free_time_percent, 3),
         "blocking_reads": p.paired.blocking_reads,
+        "kernels_us": round(sum(p.kernels.values()), 1),
+        "kernels": {op: round(us, 1) for op, us in sorted(p.kernels.items(), key=lambda item: -item[1])},
     }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 from moec.diagnostics import Refusal, Usage
-from moec.ir.graph import Graph, Module, Node, Value
-from moec.ir.symbol import evaluate
+from moec.ir.graph import Module, Node, Value
 from moec.memory.build import Built, build
 from moec.memory.plan import everything_kept, order
 from moec.memory.problem import Problem
@@ -16,18 +15,14 @@ from moec.ops.registry import opdef
 from moec.passes.base import Context, Pass, Result, register_pass
 from moec.passes.node_price import TargetPrices
 from moec.passes.plan_memory_entry import entry, sweep
+from moec.passes.plan_memory_fixed import fixed_bytes
+from moec.passes.plan_memory_refused import refusal
 from moec.passes.price import shares
 from moec.passes.saved import EXCHANGES, Joint, kind_of
 from moec.passes.second_runs import SecondRuns
 from moec.passes.swap import park
 
 GIB = 1 << 30
-GRADIENT_BYTES = 4
-"""Bytes of a parameter's main gradient: f32."""
-
-OPTIMIZER_BYTES = 12
-"""Bytes of a parameter's optimizer state: f32 master copy and AdamW's two moments."""
-
 _EXCHANGED = tuple(op for ops in EXCHANGES.values() for op in ops)
 """Collectives that a second run may hold."""
 
@@ -41,8 +36,9 @@ class PlanMemory(Pass):
     wait for their backward at once (of all micro-batches and layers: in interleaved 1F1B with p stages of v chunks of
     l layers, the first stage has (2(p-1) + (v-1)p + 1) l). ``pcie`` is GB/s between card and host in each direction,
     ``host`` the GiB of host memory for this card, ``shards`` the ranks that share the optimizer state. The budget
-    counts weights, gradients (f32), optimizer state (12 bytes a parameter), activations, what lives for a moment, and
-    what kernels need besides while they run.
+    counts weights, gradients (f32), optimizer state (12 bytes a parameter), 400 MiB for each communicator (twice HCCL's
+    default buffer), activations, what lives for a moment, and what kernels need besides while they run; with
+    ``library`` also the 16 MiB that operators of CANN's library ask for, whose own workspace counts as the kernels'.
     Choices of experts are kept or parked, never made again. With ``exchanges`` what ranks exchanged or gathered may be
     exchanged again, if that is the cheapest. ``exact`` solves a mixed-integer program, else a greedy
     search. ``sweep``: how many other budgets are tried. Of a training graph; calls are to be inlined; needs a target
@@ -57,13 +53,17 @@ class PlanMemory(Pass):
     layers: int = 1
     shards: int = 1
     exchanges: bool = False
+    library: bool = False
     exact: bool = True
     seconds: float = 60.0
     sweep: int = 10
 
     def run(self, module: Module, context: Context) -> Result:
         built = self.built(module, context)
-        solved = self.solved(built.problem)
+        try:
+            solved = self.solved(built.problem)
+        except Refusal:
+            raise self._refusal(built.problem, module, context) from None
         plain = replay(built.problem, order(built.problem, everything_kept(built.problem)))
         result = Result()
         result.memory = entry(built, solved, plain, int(self.budget * GIB)) | {
@@ -72,6 +72,13 @@ class PlanMemory(Pass):
         apply(built, solved, result)
         return result
 
+    def _refusal(self, problem: Problem, module: Module, context: Context) -> Refusal:
+        """Why no plan keeps the budget, and what would."""
+        again = None
+        if not self.exchanges and any(n.op in _EXCHANGED for n in module.main):
+            again = replace(self, exchanges=True).built(module, context).problem
+        return refusal(problem, int(self.budget * GIB), again)
+
     def built(self, module: Module, context: Context) -> Built:
         """The planner's problem of a module. Refusal without a target, or where the graph saves nothing."""
         if context.target is None:
@@ -79,7 +86,7 @@ class PlanMemory(Pass):
         if min(self.budget, self.in_flight, self.layers, self.shards) <= 0 or min(self.pcie, self.host) < 0:
             raise Usage("plan-memory: budget, in_flight, layers and shards are above 0, pcie and host not below")
         prices = TargetPrices(module, context.target, context.tune, compiled=True)
-        fixed = fixed_bytes(module.main, prices.sizes, self.layers, self.shards)
+        fixed = fixed_bytes(module.main, prices.sizes, self.layers, self.shards, self.library)
         together = shares(list(module.main), prices.context)
         built = build(
             module.main, prices.sizes, lambda n: together.get(n) or prices.device(n), kind_of,
@@ -95,18 +102,6 @@ class PlanMemory(Pass):
     def solved(self, problem: Problem) -> Solved:
         """The plan within the budget. Refusal where there is none."""
         return plan_memory(problem, int(self.budget * GIB), self.exact, self.seconds)
-
-
-def fixed_bytes(graph: Graph, sizes: Mapping[str, int], layers: int, shards: int) -> dict[str, int]:
-    """Bytes that are there whatever is planned: of ``layers`` copies of the graph's weights."""
-    weights = [n.result.type for n in graph if n.op == "weight"]
-    count = layers * sum(int(evaluate(t.numel(), sizes)) for t in weights)
-    stored = layers * sum(int(evaluate(t.numel() * t.dtype.bits, sizes)) // 8 for t in weights)
-    return {
-        "weights": stored,
-        "gradients": count * GRADIENT_BYTES,
-        "optimizer": -(-count * OPTIMIZER_BYTES // shards),
-    }
 
 
 def apply(built: Built, solved: Solved, result: Result) -> None:

@@ -9,6 +9,9 @@ import typer
 from moec.cli.common import Input, Json, Sizes, print_json, print_table, stage
 from moec.diagnostics import Usage
 
+SHOWN_OPS = 4
+"""Ops that are named of those which make a schedule longer, the most first."""
+
 
 def host(
     file: Input,
@@ -115,9 +118,18 @@ def _paired(forms: list[dict[str, Any]]) -> None:
     ]
     heads = ("exchange", "forward us", "backward us", "apart us", "paired us", "exchanges us", "exposed apart us", "%")
     print_table((*heads, "exposed paired us", "% of step", "free %"), rows, "a layer forward and one backward")
+    flat = forms[0]
     for f in forms:
         if "reason" in f:
             typer.echo(f"{f['form']}: {f['reason']}")
+        elif f["paired_us"] > flat["paired_us"]:
+            more = {op: us - flat["kernels"].get(op, 0.0) for op, us in f["kernels"].items()}
+            most = ", ".join(f"{op} {us:+.0f} us" for op, us in sorted(more.items(), key=lambda m: -m[1])[:SHOWN_OPS])
+            typer.echo(
+                f"{f['form']}: a paired step is {f['paired_us'] - flat['paired_us']:.0f} us longer than flat, although "
+                f"its exchanges take {flat['exchange_us'] - f['exchange_us']:.0f} us less: those are hidden either way,"
+                f" and its kernels take {f['kernels_us'] - flat['kernels_us']:.0f} us more ({most})"
+            )
 
 
 def _choices(found: dict[str, Any]) -> None:

@@ -100,6 +100,8 @@ class Memory:
     exchanges: bool = False
     pipeline: str | None = None
     stage: int = 0
+    library: bool = False
+    """Whether operators of CANN's library may run."""
 
     def passes(self, train: bool, replaced: bool) -> str:
         """The passes, joined by commas. Usage where they are not of a training pipeline (``replaced``: the user gives
@@ -141,7 +143,9 @@ class Memory:
             raise Usage(problems)
         return (
             f"plan-memory{{budget={gib!r},pcie={rate!r},host={host!r},in_flight={in_flight},"
-            f"layers={layers},shards={self.shards}" + (",exchanges=true}" if self.exchanges else "}")
+            f"layers={layers},shards={self.shards}"
+            + (",exchanges=true" if self.exchanges else "")
+            + (",library=true}" if self.library else "}")
         )
 
 

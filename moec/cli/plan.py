@@ -29,10 +29,10 @@ def plan(
 ) -> None:
     """Plan what of a layer's activations is kept, computed again, parked on the host or dropped by a rewrite.
 
-    The budget counts weights, gradients, optimizer state, activations of all forwards in flight, what backward makes
-    and reads, and what kernels need besides. Each saved tensor is told with its fate and the reason, and other budgets
-    with what they would cost. Times are of the modelled machine. [bold]moec compile --train --budget[/bold] makes the
-    same plan and compiles the layer with it.
+    The budget counts weights, gradients, optimizer state, the buffers of communicators, activations of all forwards in
+    flight, what backward makes and reads, and what kernels need besides. Each saved tensor is told with its fate and
+    the reason, and other budgets with what they would cost. Times are of the modelled machine. [bold]moec compile
+    --train --budget[/bold] makes the same plan and compiles the layer with it.
 
     [bold]Examples[/bold]
 

@@ -37,9 +37,8 @@ class Solved:
 
 
 def plan_memory(problem: Problem, budget: int, exact: bool = True, seconds: float = 60.0) -> Solved:
-    """The plan of least added time whose replayed peak is at most ``budget`` bytes. Refusal where there is none, with
-    the least peak that was found. ``seconds`` limits each call of the solver; what it then has is taken, with its
-    bound.
+    """The plan of least added time whose replayed peak is at most ``budget`` bytes. Refusal where there is none.
+    ``seconds`` limits each call of the solver; what it then has is taken, with its bound.
     """
     whole = _tried(problem, everything_kept(problem), 0.0)
     if _fits(problem, whole, budget):
@@ -47,7 +46,7 @@ def plan_memory(problem: Problem, budget: int, exact: bool = True, seconds: floa
     search = _Search(problem, budget, exact, seconds)
     search.run()
     if search.best is None:
-        raise _unreachable(problem, budget, search.least)
+        raise Refusal(f"no plan keeps the peak within {budget:,} bytes")
     return search.best
 
 
@@ -71,8 +70,6 @@ class _Search:
     exact: bool
     seconds: float
     best: Solved | None = None
-    least: int | None = None
-    """The least peak of all plans."""
     bound: float = 0.0
 
     def run(self) -> None:
@@ -117,8 +114,6 @@ class _Search:
     def _try(self, choice: Choice) -> Solved:
         """A choice as it replays, which is the best from now on where it is."""
         tried = _tried(self.problem, choice, self.bound)
-        peak = tried.outcome.peak_bytes
-        self.least = peak if self.least is None else min(self.least, peak)
         if _fits(self.problem, tried, self.budget) and (self.best is None or tried.added_us < self.best.added_us):
             self.best = tried
         return tried
@@ -167,18 +162,3 @@ class _Bracket:
     def too_little(self, limit: int) -> None:
         """A limit that may be raised, or under which there is no plan."""
         self.low = limit
-
-
-def _unreachable(problem: Problem, budget: int, best: int | None) -> Refusal:
-    fixed = ", ".join(f"{name} {_size(n)}" for name, n in problem.fixed_bytes.items())
-    least = f"; the least peak that a plan reached is {_size(best)}" if best is not None else ""
-    what = f"no plan keeps the peak within {_size(budget)} ({fixed or 'nothing'} fixed){least}"
-    return Refusal(what, todo="give a larger --budget, more host memory, or split the model over more cards")
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} GiB"

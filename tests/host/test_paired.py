@@ -44,6 +44,7 @@ def test_a_layer_worked_by_hand() -> None:
     assert found.paired.us == 600 and found.paired.exposed_us == 0
     assert found.paired.communication_us == 400 and found.paired.gap_us == 0
     assert {side for side, _ in found.order} == {FORWARD, BACKWARD}
+    assert found.kernels == {"exp": 300, "mul": 300}
 
 
 def dispatcher() -> Module:

@@ -12,10 +12,12 @@ from moec.autodiff import saved_values
 from moec.cli.memory import Memory
 from moec.diagnostics import Refusal
 from moec.driver import load_target
+from moec.frontend.dsl import parse_moe
 from moec.ir.graph import Module
 from moec.ops.verify import verify
 from moec.passes.base import TRAIN_PIPELINE, Context, PassManager, Step, parse_passes
 from moec.passes.plan_memory import PlanMemory
+from moec.passes.plan_memory_fixed import fixed_bytes
 from moec.sources import read
 from moec.witness import Witness
 from tests.support.command import moec
@@ -111,8 +113,35 @@ def test_a_pipeline_tells_what_is_in_flight(pipeline: str, stage: int, in_flight
 
 
 def test_a_budget_below_what_is_fixed_is_refused(joint: Module) -> None:
-    with pytest.raises(Refusal, match=r"no plan keeps the peak within 1 KiB .*weights .* gradients .* optimizer"):
+    with pytest.raises(Refusal, match=r"within 1 KiB: weights .* gradients .* optimizer .* whatever is planned"):
         plan(copy(joint), f"budget={1024 / 2**30!r}")
+
+
+def test_a_refused_budget_names_the_least_peak_and_what_would_do(joint: Module) -> None:
+    """Halved from what is fixed: recomputing alone does not come down to it, parking does."""
+    whole = plan(copy(joint), "budget=64.0,in_flight=64,shards=8,pcie=0.0")
+    tight = f"budget={gib(0.1, whole)!r},in_flight=64,shards=8,pcie=0.0"
+    with pytest.raises(Refusal) as told:
+        plan(copy(joint), tight)
+    text = str(told.value)
+    assert "the least that a plan reaches is" in text and "MiB or more" in text and "fewer forwards in flight" in text
+    assert "--pcie 25GB/s (parking): a plan within" in text and "on the host" in text
+    plan(copy(joint), tight.replace("pcie=0.0", "pcie=25.0,host=1000.0"))
+
+
+def test_communicators_and_operators_of_a_library_count() -> None:
+    graph = parse_moe(
+        """
+        group tp = 2
+        group ep = 4 over tp
+        input x: f32[8, 4]
+        y = all_reduce(all_reduce(x, group = tp, reduction = "sum"), group = ep, reduction = "sum")
+        output z = all_reduce(y * 2.0, group = tp, reduction = "sum")
+        """
+    ).main
+    found = fixed_bytes(graph, {}, 1, 1)
+    assert found["communicators"] == 2 * 2 * 200 * 2**20 and "operators" not in found
+    assert fixed_bytes(graph, {}, 1, 1, library=True)["operators"] == 16 * 2**20
 
 
 def test_a_graph_without_saves_has_nothing_to_plan() -> None:
