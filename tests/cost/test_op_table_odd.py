@@ -158,9 +158,15 @@ def test_a_quote_that_never_closes_spoils_its_own_row_alone() -> None:
     assert len({r["predicted_us"] for r in rows[1:]}) == 1 and rows[1]["predicted_us"]
 
 
+def test_quotes_within_cells_are_text() -> None:
+    rows, _ = run(f"{HEADER},note\n" + f'{ROW},5" disk\n' * 3 + f'{ROW},"open\n' * 3 + f'{ROW},"a ""b"""\n')
+    assert [r["note"] for r in rows] == ['5" disk'] * 3 + ["open"] * 3 + ['a "b"']
+    assert len({r["predicted_us"] for r in rows}) == 1 and rows[0]["predicted_us"]
+
+
 def test_a_cell_may_go_over_lines() -> None:
-    rows, _ = run(f'{HEADER},note\n{ROW},"two\nlines"\n{ROW},b\n')
-    assert [r["note"] for r in rows] == ["two\nlines", "b"]
+    rows, _ = run(f'{HEADER},note\n{ROW},"two\nlines"\n{ROW},b\n{ROW},"ends\n"\n{ROW},c\n')
+    assert [r["note"] for r in rows] == ["two\nlines", "b", "ends\n", "c"]
 
 
 def test_columns_called_like_added_ones_get_another_name() -> None:

@@ -21,6 +21,10 @@ LONGEST_CELL = (1 << 31) - 1
 """Characters of a cell at most: as many as the reader counts, for operators over lists of tensors have long ones."""
 
 
+TRIES = 4
+"""Lines with a quote that may be the end of such a cell."""
+
+
 @dataclass(frozen=True)
 class Record:
     """Cells by column in order, the line they begin at, what is wrong with their number ("" where nothing is)."""
@@ -53,24 +57,29 @@ class Records:
 
     def _record(self, line: int, text: str) -> Record:
         """One line, or as many as its quotes hold together where that gives each column its cell."""
-        wanted = len(self.columns)
-        joined = [text]
-        while '"' in text and _open("".join(joined)) and len(joined) < LONGEST_QUOTE:
+        cells, within = _parsed(text, self.separator)
+        if not within:
+            return self._fitted(line, cells, "")
+        joined, tries = [text], 0
+        while len(joined) < LONGEST_QUOTE and tries < TRIES:
             following = self._lines.peek(len(joined))
             if following is None:
                 break
             joined.append(following)
-        if len(joined) > 1:
-            whole = "".join(joined)
-            cells = _cells(whole, self.separator)
-            if not _open(whole) and len(cells) == wanted:
+            if '"' not in following:
+                continue
+            tries += 1
+            whole, within = _parsed("".join(joined), self.separator)
+            if not within:
+                if len(whole) != len(self.columns):
+                    break
                 self._lines.skip(len(joined) - 1)
-                return Record(line, cells)
-        cells = _cells(text, self.separator)
-        note = "a quote that never closes is left out" if _open(text) else ""
-        if note:
-            cells = _cells(text.replace('"', ""), self.separator)
-        return self._fitted(line, cells, note)
+                return Record(line, whole)
+        before, _, behind = text.rpartition('"')
+        cells, within = _parsed(before + behind, self.separator)
+        if within:
+            cells, _ = _parsed(text.replace('"', ""), self.separator)
+        return self._fitted(line, cells, "a quote that never closes is left out")
 
     def _fitted(self, line: int, cells: list[str], note: str) -> Record:
         """``cells`` cut or filled to the number of columns."""
@@ -114,14 +123,20 @@ class _Lines:
         del self._ahead[:count]
 
 
-def _open(text: str) -> bool:
-    return text.count('"') % 2 == 1
-
-
 def _bare(text: str) -> str:
     """``text`` without what stands in quotes."""
     return "".join(text.split('"')[::2])
 
 
 def _cells(text: str, separator: str) -> list[str]:
-    return next(csv.reader(StringIO(text.rstrip("\r\n"), newline=""), delimiter=separator), [""])
+    return _parsed(text, separator)[0]
+
+
+def _parsed(text: str, separator: str) -> tuple[list[str], bool]:
+    """The cells of one record, none where ``text`` holds several, and whether its end lies within quotes."""
+    bare = text.rstrip("\r\n")
+    records = list(csv.reader(StringIO(bare, newline=""), delimiter=separator)) or [[""]]
+    if '"' not in bare:
+        return records[0], False
+    longer = list(csv.reader(StringIO(bare + "\n", newline=""), delimiter=separator))
+    return records[0] if len(records) == 1 else [], longer[-1:] != records[-1:]
