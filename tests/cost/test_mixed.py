@@ -240,3 +240,15 @@ def test_groups_with_equal_work_are_simulated_once() -> None:
     result = simulate(kernel, B1, {})
     assert len({result.core_cycles[i] for i in range(0, 72, 3)}) == 2
     assert result == simulate(kernel, B1, {}, remember=False)
+
+
+def test_groups_with_equal_counts_in_another_order_end_on_their_own() -> None:
+    """The second group has the tiles of the first, the longest one last."""
+    size = TILE % 3 * 640 + 64
+    work = (CrossCoreWait(0), exp(size), exp(64), CrossCoreSet(2, "V", 1), exp(size))
+    step = (mmad(16), mmad(16), CrossCoreSet(2, "M", 0), CrossCoreWait(1))
+    tiles = For("t", Core("idx"), 6, 2, (For("i", 0, 3, 1, step),))
+    rows = For("t", Core("idx") // 2, 6, 2, (For("i", 0, 3, 1, work),))
+    result = simulate(mixed((tiles,), (rows,), 2), B1, {})
+    assert result.core_cycles[1] != result.core_cycles[4]
+    assert result == simulate(mixed((tiles,), (rows,), 2), B1, {}, remember=False)

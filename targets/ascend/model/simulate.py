@@ -228,9 +228,7 @@ def simulate(
     traffic = {(n, w): t if w else replace(t, lost=near.lost.get(n, Fraction(0))) for (n, w), t in traffic.items()}
     pools = share_out(machine, traffic)
     engines: list[Engine] = [Engine(depths, 0, handover) for _ in seats]
-    alike = _alike(kernel, seats, counts) if remember else list(everyone)
-    run(pools, near, engines.__getitem__, remember, [i for i in everyone if alike[i] == i])
-    engines = [engines[i] for i in alike]
+    run(pools, near, engines.__getitem__, remember, everyone)
     intervals: tuple[Interval, ...] = ()
     if spans:
         ends = [e.end() for e in engines]
@@ -257,23 +255,6 @@ def _groups_alone(kernel: Kernel) -> bool:
     return kernel.core == "mix" and not any(
         isinstance(s, SyncAll) or (isinstance(s, CrossCoreSet) and s.mode == 0) for s in stmts
     )
-
-
-def _alike(kernel: Kernel, seats: Sequence[Seat], counts: Sequence[Sequence[int]]) -> list[int]:
-    """For each core the one whose time stands for it: groups that wait for no other and have the same counts of
-    everything are taken to take equally long, and the first of them is simulated."""
-    if not _groups_alone(kernel):
-        return list(range(len(seats)))
-    groups: dict[int, list[int]] = {}
-    for i, seat in enumerate(seats):
-        groups.setdefault(seat.group, []).append(i)
-    first: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-    out = list(range(len(seats)))
-    for members in groups.values():
-        chosen = first.setdefault(tuple(tuple(counts[i]) for i in members), members)
-        for i, j in zip(members, chosen, strict=True):
-            out[i] = j
-    return out
 
 
 def _locality(
