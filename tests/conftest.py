@@ -1,10 +1,8 @@
-"""Fixtures that all tests share: golden texts, the corpus of real exports, and a cache of built projects."""
+"""Fixtures that all tests share: golden texts, the sample files, and the corpus of real exports."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,13 +63,3 @@ def corpus() -> Corpus:
 def data() -> Path:
     """The sample files that come with the tests."""
     return DATA
-
-
-@pytest.fixture(scope="session")
-def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder that the whole run (all xdist workers) shares for compiled projects, keyed by content."""
-    root = tmp_path_factory.getbasetemp()
-    shared = root.parent if os.environ.get("PYTEST_XDIST_WORKER") else root
-    folder = shared / "build-cache"
-    folder.mkdir(exist_ok=True)
-    yield folder
