@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from ascend_run import TEMPLATES
+from command import moec
 from family_cases import text
 
 from moec.codegen.builder import KernelBuilder
@@ -35,6 +37,14 @@ def test_the_table_says_what_dtypes_allow() -> None:
     assert texts["Div"] == "f16 f32"
     assert texts["Compare"] == "u8/f16/f16 u8/f32/f32 i8/f16/f16 i8/f32/f32; u8/i32/i32 i8/i32/i32 mode EQ"
     assert texts["ShiftLeft"] == "i16 u16 scalar 0 to 16; i32 u32 scalar 0 to 32"
+
+
+def test_the_command_shows_it() -> None:
+    shown = moec("instructions", "--review", "--json")
+    rows = json.loads(shown.stdout)
+    assert shown.returncode == 0 and len(rows) == len(documented())
+    assert {r["verdict"] for r in rows} == {AS_DOCUMENTED}
+    assert "documented for 910B" in moec("instructions", "--review").stdout
 
 
 def changed(name: str, **fields: object) -> InstrSpec:
