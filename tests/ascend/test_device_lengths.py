@@ -19,7 +19,7 @@ from moec.targets.ascend.target import load_target
 
 FEW = """symbol T in [1, 50000]
 symbol n in [0, 100000]
-func main(%x: f32[T, 20], %i: i64[T], %count: i32[]) -> (e: f32[n, 20], s: f32[n], i: i32[n]) {
+func main(%x: f32[T, 20], %i: i64[T], %count: i32[]) -> (e: f32[n, 20], s: f32[n], i: i32[n], m: i32[]) {
   %a = device_size(%count) {value = n, at_most = 2*T} : i32[]
   %1 = iota() {size = n, dtype = !i32} : i32[n]
   %2 = reshape(%1) {shape = [n, 1]} : i32[n, 1]
@@ -27,7 +27,8 @@ func main(%x: f32[T, 20], %i: i64[T], %count: i32[]) -> (e: f32[n, 20], s: f32[n
   %4 = slice(%x) {axis = 0, start = 0, stop = 1, step = 1} : f32[1, 20]
   %5 = mul(%3, %4) : f32[n, 20]
   %6 = reduce_sum(%5) {axes = [1], keepdims = false} : f32[n]
-  return %5, %6, %1
+  %7 = reduce_max(%1) {axes = [0], keepdims = false} : i32[]
+  return %5, %6, %1, %7
 }
 """
 
@@ -115,8 +116,8 @@ def test_the_schedule_is_that_of_the_length_not_of_the_room() -> None:
 
 
 def test_a_size_that_a_list_of_numbers_needs_is_read() -> None:
-    text = FEW.replace("  return %5", "  %7 = dims() {values = [n], scalar = true} : i64[]\n  return %5")
-    text = text.replace("i: i32[n])", "i: i32[n], z: i64[])").replace("%6, %1\n", "%6, %1, %7\n")
+    text = FEW.replace("  return %5", "  %8 = dims() {values = [n], scalar = true} : i64[]\n  return %5")
+    text = text.replace("m: i32[])", "m: i32[], z: i64[])").replace("%1, %7\n", "%1, %7, %8\n")
     program = lower_module(parse_module(text), Capacities(), {})
     assert program.read_all_the_same() == ["n"] and list(program.binds()) == ["n"] and not program.lengths
 
