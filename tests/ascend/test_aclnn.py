@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import moe_attrs
 import numpy as np
 import pytest
 from ascend_run import built
@@ -22,21 +23,8 @@ from moec.targets.ascend import load_target
 from moec.targets.ascend.aclnn.offer import RULES, NotOffered, offer
 from moec.targets.ascend.aclnn.time import call_time
 
-ROUTING = {
-    "top_k": 3,
-    "score": "softmax",
-    "score_order": "before_topk",
-    "groups": 1,
-    "group_top_k": 1,
-    "group_score": "none",
-    "group_mask": "none",
-    "renormalize": True,
-    "renormalize_eps": 0.0,
-    "scale": 1.0,
-    "score_dtype": DTYPES["f32"],
-    "weights_dtype": DTYPES["f32"],
-}
-GATED = {"activation": "silu", "glu": "chunked", "alpha": 1.0, "limit": None, "up_offset": 0.0}
+ROUTING = {**moe_attrs.ROUTING, "top_k": 3, "weights_dtype": DTYPES["f32"]}
+GATED = moe_attrs.ACTIVATION
 CAUSAL = {"scale": 0.3, "causal": True, "offset": 0, "window": None, "softcap": None, "empty_rows": "nan"}
 EXPERTS, TOP_K, HIDDEN, INNER = 5, 3, 12, 7
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from moe_attrs import ACTIVATION, DROPLESS, ROUTING
 
 from moec import eval as reference
 from moec.autodiff import differentiate
@@ -17,29 +18,7 @@ from moec.ops.registry import opdef
 from moec.passes.base import PassManager
 
 E, H, INNER, T = 8, 16, 8, sym("T")
-PLAIN: dict[str, Any] = {
-    "top_k": 2,
-    "score": "softmax",
-    "score_order": "before_topk",
-    "groups": 1,
-    "group_top_k": 1,
-    "group_score": "none",
-    "group_mask": "none",
-    "renormalize": True,
-    "renormalize_eps": 0.0,
-    "scale": 1.0,
-    "score_dtype": F32,
-    "weights_dtype": F32,
-    "weights_on": "output",
-    "activation": "silu",
-    "glu": "chunked",
-    "alpha": 1.0,
-    "limit": None,
-    "up_offset": 0.0,
-    "capacity": None,
-    "capacity_scope": "none",
-    "dropped": "none",
-}
+PLAIN = {**ROUTING, **ACTIVATION, **DROPLESS, "top_k": 2, "weights_dtype": F32, "weights_on": "output"}
 VARIANTS: dict[str, tuple[dict[str, Any], str]] = {
     "plain": ({}, ""),
     "sigmoid, bias, shared": ({"score": "sigmoid", "scale": 2.5}, "score_bias shared_gate_up shared_down"),

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import moe_attrs
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from moe_attrs import ACTIVATION, DROPLESS
 from onnx.reference import ReferenceEvaluator
 from onnx_models import stored
 
@@ -100,22 +102,7 @@ class Layer:
         return proto
 
 
-ROUTING = {
-    "top_k": 3,
-    "score": "softmax",
-    "score_order": "before_topk",
-    "groups": 1,
-    "group_top_k": 1,
-    "group_score": "none",
-    "group_mask": "none",
-    "renormalize": True,
-    "renormalize_eps": 0.0,
-    "scale": 1.0,
-    "score_dtype": F32,
-    "weights_dtype": F32,
-}
-ACTIVATION = {"activation": "silu", "glu": "chunked", "alpha": 1.0, "limit": None, "up_offset": 0.0}
-DROPLESS = {"capacity": None, "capacity_scope": "none", "dropped": "none"}
+ROUTING = {**moe_attrs.ROUTING, "top_k": 3, "weights_dtype": F32}
 ROUTERS: list[dict[str, Any]] = [
     {},
     {"renormalize": False, "scale": 2.5},

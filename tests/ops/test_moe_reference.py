@@ -8,35 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from moe_attrs import ACTIVATION, DROPLESS, ROUTING
 
 from moec.ir.types import BF16, F32, TensorType
 from moec.ops import OPS
 from moec.ops.moe import MoE
 from moec.ops.routing import route
 
-DEFAULT: dict[str, Any] = {
+DEFAULT = {
+    **ROUTING,
+    **ACTIVATION,
+    **DROPLESS,
     "top_k": 2,
-    "score": "softmax",
-    "score_order": "before_topk",
-    "groups": 1,
-    "group_top_k": 1,
-    "group_score": "none",
-    "group_mask": "none",
-    "renormalize": True,
-    "renormalize_eps": 0.0,
-    "scale": 1.0,
-    "score_dtype": F32,
     "weights_dtype": F32,
     "router_dtype": F32,
     "weights_on": "output",
-    "activation": "silu",
-    "glu": "chunked",
-    "alpha": 1.0,
-    "limit": None,
-    "up_offset": 0.0,
-    "capacity": None,
-    "capacity_scope": "none",
-    "dropped": "none",
 }
 GROUPED = {"groups": 4, "group_top_k": 2, "group_mask": "zero", "top_k": 3, "score": "sigmoid"}
 CASES: dict[str, dict[str, Any]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import moe_attrs
 import numpy as np
 import pytest
 
@@ -22,19 +23,7 @@ from moec.passes.recover_moe import RecoverMoE
 E, K, H, INNER = 6, 2, 8, 5
 B, S = sym("B"), sym("S")
 T = B * S
-ROUTING: dict[str, Any] = {
-    "score": "softmax",
-    "score_order": "before_topk",
-    "groups": 1,
-    "group_top_k": 1,
-    "group_score": "none",
-    "group_mask": "none",
-    "renormalize": True,
-    "renormalize_eps": 0.0,
-    "scale": 1.0,
-    "score_dtype": F32,
-}
-ACTIVATION: dict[str, Any] = {"activation": "silu", "glu": "interleaved", "alpha": 1.0, "limit": None, "up_offset": 0.0}
+ACTIVATION = {**moe_attrs.ACTIVATION, "glu": "interleaved"}
 
 
 @dataclass
@@ -78,7 +67,7 @@ class Told:
         chosen = b.gather_elements(scores, experts, axis=1)
         told = b.log(b.maximum(chosen, number(self.floor)))
         logits = b.scatter_elements(b.expand(number(self.fill), shape=(T, E)), experts, told, axis=1, reduction="none")
-        routing = {**ROUTING, **(self.routing or {}), "top_k": self.taken, "weights_dtype": self.dtype}
+        routing = {**moe_attrs.ROUTING, **(self.routing or {}), "top_k": self.taken, "weights_dtype": self.dtype}
         weights, sorted_experts, counts = b.gating(cast(logits, self.dtype), None, **routing)
         rows, positions = b.permute(b.reshape(x, shape=(T, H)), sorted_experts, counts)
         h = b.grouped_matmul(rows, weight(E, 2 * INNER, H), counts, weight(E, 2 * INNER))
@@ -116,7 +105,7 @@ def test_the_router_that_was_told_is_the_blocks(told: Told) -> None:
     assert (a["score"], a["score_order"], a["top_k"], a["renormalize"]) == ("sigmoid", "before_topk", K, True)
     assert a["renormalize_eps"] == pytest.approx(told.eps or 0.0)
     assert (node.operands[5] is not None, a["glu"], a["weights_dtype"]) == (told.bias, "interleaved", told.dtype)
-    assert a["scale"] == (told.routing or ROUTING)["scale"]
+    assert a["scale"] == (told.routing or moe_attrs.ROUTING)["scale"]
     atol = 1e-5 if told.dtype is F32 else 2e-2
     np.testing.assert_allclose(run(module, feeds)["y"].astype(np.float64), expected, atol=atol)
 
