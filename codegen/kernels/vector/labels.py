@@ -76,11 +76,11 @@ def pick_kernel(
         first = k.let("first", t * size)
         count = k.let("count", smin(size, tokens - first))
         unit = 32 // ITEMSIZE[labels_dtype]
-        padded = {} if ignore is None else {"pad": 0, "right": align(count, unit) - count}
-        k.load(given[ping], labels[first], count, **padded)
         if ignore is None:
+            k.load(given[ping], labels[first], count)
             k.fill(flags[ping], 1.0, TOKENS)
         else:
+            k.load(given[ping], labels[first], count, pad=0, right=align(count, unit) - count)
             number = given[ping]
             if labels_dtype == "i64":
                 number = away[0]
