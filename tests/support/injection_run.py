@@ -6,6 +6,7 @@ A program is built once; each fault is a site that the model leaves out at run t
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from ascend_run import CPU, MESSAGE, TEMPLATES
+from ascend_run import CPU, TEMPLATES
 from injection import Site
 
 from moec.codegen.arrays import read_manifest, sizes_of, write_inputs
@@ -23,6 +24,7 @@ from moec.codegen.project import write_project
 
 Arrays = Mapping[str, np.ndarray]
 ORDERS = ("forward", "reverse", "random:7")
+MESSAGE = re.compile(r"moec-cpu: error: .* in (kernel \w+|host) at \S+:\d+")
 
 
 @dataclass
