@@ -83,7 +83,10 @@ def _itemsize(dtype: str) -> float:
 def gemm_time(g: Gemm, chip: Chip, cores: int, c: Constants) -> CubeTime:
     """The tile size with the least time; k is split over cores where there are too few tiles."""
     item, macs = _itemsize(g.dtype), chip.macs(g.dtype)
-    rows = [(*_side(g.m, m0, g.uneven), _cost(g.a_row, g.m, m0, g.k * item, item, c) / g.a_uses) for m0 in _sides(g.m)]
+    rows = [
+        (*_side(g.m, m0, g.uneven), _cost(g.a_row, g.m, m0, g.k * item, item, c) / g.a_uses)
+        for m0 in _sides(2 * g.m if g.uneven else g.m)
+    ]
     columns = [(*_side(g.n, n0), _cost(g.b_row, g.n, n0, g.k * item, item, c)) for n0 in _sides(g.n)]
     k0 = K0.get(g.dtype, 8)
     best, least = (0.0, 0.0, 0.0), inf
@@ -94,7 +97,10 @@ def gemm_time(g: Gemm, chip: Chip, cores: int, c: Constants) -> CubeTime:
             tiles = g.batch * m_tiles * n_tiles
             for split in ONE if 2 * tiles > cores or g.k < 2048 else _splits(g.k, tiles, cores):
                 rounds = max(tiles * split / cores, 1.0)
-                rounds = ceil(rounds) if rounds < 8 else rounds + 0.5
+                if rounds < 8 and not g.uneven:
+                    rounds = ceil(rounds)
+                elif rounds > 1:
+                    rounds += min(0.5, rounds - 1)
                 k = ceil(g.k / split / k0) * k0
                 area = m_part * n_part
                 cube = rounds * (area * k / macs + HEAD)
