@@ -9,7 +9,7 @@ from moec.diagnostics import Refusal
 from moec.memory.plan import everything_kept, order
 from moec.memory.problem import Problem
 from moec.memory.replay import replay
-from moec.memory.solve import Solved, plan_memory
+from moec.memory.solve import Solved, plan_memory, size
 
 CLOSE = 0.01
 """Share of what is not fixed within which the least peak is found."""
@@ -80,12 +80,3 @@ def _ways(problem: Problem, budget: int, exchanging: Problem | None) -> Mapping[
             host = found.outcome.host_bytes
             told[name] = f"a plan within {size(budget)}" + (f", {size(host)} on the host" if host else "")
     return told
-
-
-def size(count: float) -> str:
-    """Bytes, in the unit that fits."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} GiB"

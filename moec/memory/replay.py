@@ -14,6 +14,11 @@ from moec.diagnostics import CheckFailed
 from moec.memory.plan import Event, Plan
 from moec.memory.problem import Problem
 
+Begin = tuple[float, tuple[tuple[float, int], ...]]
+
+FEW = 64
+"""Chunks in flight up to which each is run."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -65,6 +70,11 @@ class _Card:
         """Free what copies out have left by now."""
         while self.leaving and self.leaving[0][0] <= self.now:
             self.add(self.leaving.popleft()[1], -1)
+
+    def under_way(self) -> Begin:
+        """The copies out that are not done, and how long each still takes."""
+        left = [(round(end - self.now, 6), v) for end, v in self.leaving if end > self.now]
+        return round(max(self.outward - self.now, 0.0), 6), tuple(left)
 
     def add(self, v: int, sign: int) -> None:
         """Count a tensor in, or out."""
@@ -147,15 +157,34 @@ class _Card:
         return CheckFailed(f"the plan fails replay: {what}: {text}")
 
 
-def replay(problem: Problem, plan: Plan) -> Outcome:
+def replay(problem: Problem, plan: Plan, few: int = FEW) -> Outcome:
     """Run the plan for as many chunks as are in flight and a few more: first all forwards, then one backward and one
     forward in turn, as 1F1B does. CheckFailed where an event cannot happen or something is left over.
+
+    Of more than ``few`` chunks in flight only so many are run, where the last two forwards before the first backward
+    begin alike (the same copies under way, as long before they end): so do those that are left out, each of which adds
+    what it keeps and parks to every moment at which all are in flight, the peak among them.
     """
+    most = problem.in_flight
+    if most > few and (outcome := _replayed(problem, plan, max(few, 4))) is not None:
+        return outcome
+    outcome = _replayed(problem, plan, most)
+    assert outcome is not None
+    return outcome
+
+
+def _replayed(problem: Problem, plan: Plan, run: int) -> Outcome | None:
+    """The outcome by ``run`` of the chunks in flight; None where they are fewer and what is left out may differ."""
     card = _Card(problem)
-    chunks = problem.in_flight + 4
+    left_out = problem.in_flight - run
+    chunks = run + 4
     marks: list[tuple[float, float]] = []
-    for chunk in range(problem.in_flight):
-        _part(card, chunk, plan.forward, True, None)
+    begins: list[Begin] = []
+    for chunk in range(run):
+        begins.append(card.under_way())
+        _part(card, chunk, plan.forward, True, None, left_out if chunk else 0)
+    if left_out and begins[-1] != begins[-2]:
+        return None
     waiting = [v for _, v in plan.ahead]
     for chunk in range(chunks):
         marks.append((card.now, card.waited))
@@ -164,14 +193,27 @@ def replay(problem: Problem, plan: Plan) -> Outcome:
         waiting = [v for _, v in plan.ahead] if chunk + 1 < chunks else []
         early = _Early(card, chunk + 1, plan, waiting)
         _part(card, chunk, plan.backward, False, early)
-        if chunk + problem.in_flight < chunks:
-            _part(card, chunk + problem.in_flight, plan.forward, True, early)
+        if chunk + run < chunks:
+            _part(card, chunk + run, plan.forward, True, early, left_out)
     for key in card.here:
         raise card.wrong(f"{card.name(key[1])} is never freed", f"chunk {key[0]}")
     for key in card.there:
         raise card.wrong(f"{card.name(key[1])} is left on the host", f"chunk {key[0]}")
     (before, waited), (after, later) = marks[2], marks[3]
-    return Outcome(card.peak, card.peak_at, card.peak_parts, card.host_peak, after - before, later - waited)
+    kept, parked = (left_out * n for n in _stays(problem, plan))
+    parts = {**card.peak_parts, "activations": card.peak_parts["activations"] + kept}
+    return Outcome(card.peak + kept, card.peak_at, parts, card.host_peak + parked, after - before, later - waited)
+
+
+def _stays(problem: Problem, plan: Plan) -> tuple[int, int]:
+    """Bytes that a chunk's forward leaves on the card, and on the host, for its backward."""
+    gone = {
+        what: sum(problem.tensors[e.index].bytes for e in plan.forward if e.what == what) for what in ("free", "out")
+    }
+    made = sum(
+        problem.tensors[v].bytes for e in plan.forward if e.what == "run" for v in problem.forward[e.index].writes
+    )
+    return made - gone["free"] - gone["out"], gone["out"]
 
 
 @dataclass
@@ -193,9 +235,11 @@ class _Early:
         self.position += 1
 
 
-def _part(card: _Card, chunk: int, events: tuple[Event, ...], forward: bool, early: _Early | None) -> None:
-    """One chunk's forward or backward."""
-    what = f"chunk {chunk} {'forward' if forward else 'backward'}"
+def _part(
+    card: _Card, chunk: int, events: tuple[Event, ...], forward: bool, early: _Early | None, before: int = 0
+) -> None:
+    """One chunk's forward or backward; ``before`` chunks were left out, and count for its number."""
+    what = f"chunk {chunk + before} {'forward' if forward else 'backward'}"
     for event in events:
         if early is not None and event.what in ("run", "again"):
             early.compute()

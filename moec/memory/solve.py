@@ -46,7 +46,9 @@ def plan_memory(problem: Problem, budget: int, exact: bool = True, seconds: floa
     search = _Search(problem, budget, exact, seconds)
     search.run()
     if search.best is None:
-        raise Refusal(f"no plan keeps the peak within {budget:,} bytes")
+        fixed = ", ".join(f"{name} {size(n)}" for name, n in problem.fixed_bytes.items() if n)
+        todo = "give a larger budget, more host memory, or split the model over more cards"
+        raise Refusal(f"no plan keeps the peak within {size(budget)} ({fixed or 'nothing'} fixed)", todo=todo)
     return search.best
 
 
@@ -162,3 +164,12 @@ class _Bracket:
     def too_little(self, limit: int) -> None:
         """A limit that may be raised, or under which there is no plan."""
         self.low = limit
+
+
+def size(count: float) -> str:
+    """Bytes, in the unit that fits."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"

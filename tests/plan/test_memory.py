@@ -238,3 +238,15 @@ def test_what_a_second_run_makes_beside_what_is_wanted_is_not_kept_as_well() -> 
     choice = pruned(problem, Choice(frozenset({1}), frozenset(), frozenset({0})))
     assert choice == Choice(frozenset(), frozenset(), frozenset({0}))
     assert replay(problem, order(problem, choice)).period_us == 40.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(5), st.integers(5, 40), st.data())
+def test_chunks_that_are_alike_are_not_replayed_one_by_one(problem: Problem, many: int, data: st.DataObject) -> None:
+    """Whatever the choice and the link: few chunks that stand for many see what replaying each sees."""
+    many_in_flight = replace(problem, in_flight=many)
+    choice = data.draw(st.sampled_from(choices(many_in_flight)))
+    plan = order(many_in_flight, choice)
+    each, few = replay(many_in_flight, plan, few=many), replay(many_in_flight, plan, few=4)
+    assert (few.peak_bytes, few.parts, few.host_bytes) == (each.peak_bytes, each.parts, each.host_bytes)
+    assert few.period_us == pytest.approx(each.period_us) and few.waited_us == pytest.approx(each.waited_us, abs=1e-3)
