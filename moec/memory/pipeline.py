@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from moec.diagnostics import Usage
 
-MOST_IN_FLIGHT = 4096
+MOST_IN_FLIGHT = 1024
 """Most forwards in flight: a plan is replayed for each. 64 stages of 4 chunks of 2 layers have 638."""
 
 
