@@ -370,9 +370,9 @@ VECTOR = [
     ),
     case(
         "bias of experts",
-        "%x: f32[T, 40], %w: f32[3, 24, 40], %c: i32[3], %b: bf16[3, 24]",
+        "%x: f32[T, 40], %w: f32[7, 24, 40], %c: i32[7], %b: bf16[7, 24]",
         [("grouped_matmul(%x, %w, %c, %b) {transpose_weight = true}", "f32[T, 24]")],
-        T(1, 3, 3000),
+        T(1, 6, 300),
         tune={"T": 160},
         c=spread("T"),
     ),
