@@ -10,7 +10,7 @@ from pathlib import Path
 
 FILE = Path(__file__).parents[1] / "data" / "opmodel.csv"
 
-OP_MODEL_VERSION = "ascend-ops 4"
+OP_MODEL_VERSION = "ascend-ops 5"
 """Changes whenever an estimate of this model may change; every estimate carries it."""
 
 

@@ -88,7 +88,7 @@ def _matmul(operands: Operands, results: Sequence[Tensor], attrs: Mapping[str, A
     if prod(b.shape[:-2]) == 1 and not attrs.get("transpose_a"):
         m, batch = m * batch, 1
     gemm = Gemm(batch, m, n, k, a.dtype, a.last * a.itemsize, b.last * b.itemsize, out.itemsize)
-    cold = products.streamed(a, b)
+    cold = 0 if attrs.get("transpose_a") or prod(b.shape[:-2]) > 1 else b.bytes
     return Work("matmul", a.bytes + b.bytes, out.bytes, cold, gemms=(gemm,), operands=2)
 
 

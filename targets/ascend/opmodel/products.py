@@ -11,9 +11,6 @@ from moec.targets.ascend.opmodel.elementwise import LANES, PASSES
 from moec.targets.ascend.opmodel.tensor import Tensor
 from moec.targets.ascend.opmodel.work import Gemm, Work
 
-WEIGHTS_OUTWEIGH = 4
-"""Times the bytes of the left operand from which the right one is taken for weights of a whole model (inferred)."""
-
 
 def matrix(t: Tensor) -> tuple[int, int, int]:
     """Batch, rows and columns; fractal storage [.., N1, M1, 16, k0] counts as [M1 x 16, N1 x k0]."""
@@ -29,7 +26,10 @@ def matrix(t: Tensor) -> tuple[int, int, int]:
 
 
 def matmul(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
-    """A product whose transposes are inferred from its result. ValueError where sizes do not fit any."""
+    """A product whose transposes are inferred from its result. Its right operand comes from HBM, as weights were last
+    used a pass ago, unless there is one for each batch or the left one is transposed (a weight gradient). ValueError
+    where sizes do not fit any.
+    """
     (ba, a0, a1), (bb, b0, b1) = matrix(ins[0]), matrix(ins[1])
     sides = [
         (m, k, n, ta, tb)
@@ -58,7 +58,8 @@ def matmul(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> Work:
     gemm = Gemm(batch, m, n, k, ins[0].dtype, _row(ins[0]), _row(ins[1]), out_item)
     return Work(
         "matmul" if batch == 1 else "batch_matmul", sum(t.bytes for t in ins),
-        sum(t.bytes for t in outs) or int(batch * m * n * out_item), cold=streamed(ins[0], ins[1]), gemms=(gemm,),
+        sum(t.bytes for t in outs) or int(batch * m * n * out_item), cold=0 if ta or bb > 1 else ins[1].bytes,
+        gemms=(gemm,),
         operands=len(ins), before=converted(ins[:2]),
     )  # fmt: skip
 
@@ -91,13 +92,6 @@ def converted(sides: Sequence[Tensor]) -> Work | None:
     """The conversion to fractals ahead of a product, of those operands whose rows no load can convert."""
     long = [t for t in sides if t.last > LONGEST_ROW and _row(t)]
     return moves.relayout(long, long) if long else None
-
-
-def streamed(x: Tensor, weight: Tensor) -> int:
-    """Bytes of the right operand that come from HBM whatever L2 could hold: weights that outweigh what they are
-    multiplied with were last used a whole pass ago.
-    """
-    return weight.bytes if weight.bytes > WEIGHTS_OUTWEIGH * x.bytes else 0
 
 
 def _folded(ins: Sequence[Tensor], outs: Sequence[Tensor]) -> list[tuple[int, int, int, int, int]]:
