@@ -258,8 +258,9 @@ def _results(k: KernelBuilder, a: Attention, t: Tile, caps: Capacities, sums: Su
 
 
 def grad_witnesses(k: KernelBuilder, a: Attention, t: Tile) -> None:
-    """Small: nothing, one of each, tiles that are ragged both ways, several tiles each way, keys that none sees;
-    for f32, last tiles of rows that are multiplied in one piece and a rest, and in two and a rest.
+    """Small: nothing, one of each, tiles that are ragged both ways, several tiles each way, keys that none sees, a tile
+    that the diagonal and the window both cut; for f32, last tiles of rows that are multiplied in one piece and a rest,
+    and in two and a rest.
     """
     keys = 2 * t.keys + 5
     rows = rows_that_see(a, t, keys)
@@ -270,9 +271,10 @@ def grad_witnesses(k: KernelBuilder, a: Attention, t: Tile) -> None:
         (2, 3 * t.rows - 44, 3, 0),
         (1, 9, 3 * t.keys, -5),
         (1, 2 * t.rows + 20, t.keys + 3, 0),
+        (1, t.rows + 5, t.keys + 3, min(t.keys - 2, max(0, (a.window or 0) - 8))),
     )
     free = [(f, i) for i, f in enumerate((a.batch, a.queries, a.keys, a.offset)) if isinstance(f, Arg)]
-    for cores, shape in zip((1, 1, 2, 1, 1, 1), shapes, strict=True):
+    for cores, shape in zip((1, 1, 2, 1, 1, 1, 1), shapes, strict=True):
         values = {f.name: shape[i] for f, i in free}
         k.witness(cores, witness_data(a, values), **values)
         if not free:
