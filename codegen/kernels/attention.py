@@ -366,7 +366,9 @@ def witnesses(k: KernelBuilder, a: Attention, t: Tile) -> None:
     """
     keys = 2 * t.keys + 5
     shapes = [(1, 0, 5), (1, 1, 1), (1, rows_that_see(a, t, keys), keys), (1, 2, 3 * t.keys), (2, t.rows, t.keys + 1)]
-    shapes += [(1, 5, t.keys + t.rows + 5)] if a.packed else []
+    cut = min(t.keys - 2, max(0, (a.window or 0) - 8))  # both the diagonal and the window cut the first tile
+    last = (5, t.keys + t.rows + 5) if a.packed else (t.rows + 5, t.rows + 5 + cut)
+    shapes += [(1, *last)] if a.packed or a.window is not None else []
     free = [v.name for v in (a.batch, a.queries, a.keys, a.offset) if isinstance(v, Arg)]
     for cores, (batch, queries, keys) in zip((1, 1, 2, 1, 1, 1), shapes, strict=False):
         values: dict[str, int] = {}

@@ -45,7 +45,7 @@ def module(given: str, lines: Sequence[tuple[str, str]], symbols: str) -> str:
         types = re.findall(r"\w+\[[^\]]*\]", kinds)
         names = [f"y{i}_{j}" for j in range(len(types))]
         body.append(f"  {', '.join(f'%{n}' for n in names)} = {call} : {kinds}\n")
-        made += list(zip(names, types, strict=True))
+        made += [(n, kind) for n, kind in zip(names, types, strict=True) if not kind.endswith(", 0]")]
     outs, returned = ", ".join(f"{n}: {kind}" for n, kind in made), ", ".join(f"%{n}" for n, _ in made)
     head = "".join(f"symbol {s}\n" for s in symbols.split("; "))
     return f"{head}func main({given}) -> ({outs}) {{\n{''.join(body)}  return {returned}\n}}\n"
