@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from moec.diagnostics import Refusal, Usage
 from moec.ir.graph import Module, Node, Value
 from moec.memory.build import Built, build
+from moec.memory.pipeline import MOST_IN_FLIGHT
 from moec.memory.plan import everything_kept, order
 from moec.memory.problem import Problem
 from moec.memory.replay import replay
@@ -83,8 +85,12 @@ class PlanMemory(Pass):
         """The planner's problem of a module. Refusal without a target, or where the graph saves nothing."""
         if context.target is None:
             raise Refusal("plan-memory needs a target that says what recomputation takes", todo="name one")
-        if min(self.budget, self.in_flight, self.layers, self.shards) <= 0 or min(self.pcie, self.host) < 0:
-            raise Usage("plan-memory: budget, in_flight, layers and shards are above 0, pcie and host not below")
+        above, least = (self.budget, self.in_flight, self.layers, self.shards, self.seconds), (self.pcie, self.host)
+        if not all(math.isfinite(n) for n in (*above, *least)) or min(above) <= 0 or min(*least, self.sweep) < 0:
+            what = "budget, in_flight, layers, shards and seconds are above 0, pcie, host and sweep not below"
+            raise Usage(f"plan-memory: {what}, and none is without end")
+        if self.in_flight > MOST_IN_FLIGHT:
+            raise Usage(f"plan-memory: in_flight is {MOST_IN_FLIGHT} at most, since a plan may be replayed for each")
         prices = TargetPrices(module, context.target, context.tune, compiled=True)
         fixed = fixed_bytes(module.main, prices.sizes, self.layers, self.shards, self.library)
         together = shares(list(module.main), prices.context)

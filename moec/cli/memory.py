@@ -16,6 +16,18 @@ _UNITS = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12} | {
 }
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMGT]i?B|B)(/s)?\Z")
 
+_OF_BUDGET = {
+    "pcie": "--pcie",
+    "host_memory": "--host-memory",
+    "in_flight": "--in-flight",
+    "layers": "--layers",
+    "shards": "--optimizer-shards",
+    "exchanges": "--recompute-exchanges",
+    "pipeline": "--pipeline",
+    "stage": "--stage",
+}
+"""Options that only a plan reads, by field."""
+
 Recompute = Annotated[
     str | None,
     typer.Option(
@@ -116,6 +128,10 @@ class Memory:
             raise Usage(f"{', '.join(named)} together", todo="let --budget choose, or choose by hand")
         if self.budget is not None:
             return self.plan(self.budget)
+        default = Memory(None, None)
+        idle = [name for field, name in _OF_BUDGET.items() if getattr(self, field) != getattr(default, field)]
+        if idle:
+            raise Usage(f"{', '.join(idle)} without --budget", todo="add --budget SIZE")
         by_hand = (("recompute", self.recompute), ("swap", self.swap))
         return ",".join(f"{name}{{what={what.replace(',', '+')}}}" for name, what in by_hand if what)
 
