@@ -62,6 +62,10 @@ def test_another_micro_batch_hides_the_exchanges_of_experts() -> None:
         assert form["kernels_us"] - flat["kernels_us"] < flat["exchange_us"] - form["exchange_us"]
 
 
+def test_passes_are_read_before_the_layer(tmp_path: Path) -> None:
+    refused(moec("host", tmp_path / "missing.moe", "--passes", "no-such-pass"), 2, "unknown pass 'no-such-pass'")
+
+
 def test_a_balanced_load_is_what_counts_say() -> None:
     """Each rank sends and gets T*K rows in all, whatever the path of the counts to the size that names them."""
     for name, sizes, expected in [
