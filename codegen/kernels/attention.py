@@ -369,8 +369,9 @@ def witnesses(k: KernelBuilder, a: Attention, t: Tile) -> None:
     cut = min(t.keys - 2, max(0, (a.window or 0) - 8))  # both the diagonal and the window cut the first tile
     last = (5, t.keys + t.rows + 5) if a.packed else (t.rows + 5, t.rows + 5 + cut)
     shapes += [(1, *last)] if a.packed or a.window is not None else []
+    shapes += [(1, t.keys - 2, t.keys - 2)] if a.window is not None else []  # one tile, of many pieces of keys
     free = [v.name for v in (a.batch, a.queries, a.keys, a.offset) if isinstance(v, Arg)]
-    for cores, (batch, queries, keys) in zip((1, 1, 2, 1, 1, 1), shapes, strict=False):
+    for cores, (batch, queries, keys) in zip((1, 1, 2, 1, 1, 1, 1), shapes, strict=False):
         values: dict[str, int] = {}
         for field, number in ((a.batch, batch), (a.queries, queries), (a.keys, keys), (a.offset, keys - queries)):
             if isinstance(field, Arg):
