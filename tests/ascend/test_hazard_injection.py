@@ -30,6 +30,12 @@ OPEN = {
     ("attention_dkv_bf16", "event"),
     ("attention_dkv_bf16", "pad"),
     ("attention_dq_bf16", "pad"),
+    ("attention_dkv_f16", "event"),
+    ("attention_dkv_f16", "pad"),
+    ("attention_dsinks_f16", "event"),
+    ("attention_heads_f16", "event"),
+    ("attention_heads_f16", "barrier"),
+    ("attention_heads_f16", "pad"),
     ("attention_packed", "event"),
     ("attention_stats_bf16", "event"),
     ("scatter_nd_none", "barrier"),  # the static check takes MTE3 to keep its own order
