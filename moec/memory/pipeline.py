@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from moec.diagnostics import Usage
 
 MOST_IN_FLIGHT = 1024
-"""Most forwards in flight: a plan whose copies fall behind is replayed for each. 64 stages of 4 chunks of 2 layers have 638."""
+"""Most forwards in flight: a plan whose copies fall behind is replayed for each. 64 stages of 4 chunks of 2 layers have
+638 of them."""
 
 
 @dataclass(frozen=True)
