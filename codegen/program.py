@@ -15,7 +15,7 @@ from moec.codegen.lengths import Length
 from moec.codegen.operator_call import Choice, OperatorCall
 from moec.codegen.steps import COMPUTE, HOST, Access, Bind, Collective, HostOp, Record, Wait
 from moec.codegen.steps import accesses as own_accesses
-from moec.codegen.streams import ends
+from moec.codegen.streams import ends, last_uses
 from moec.ir.data import TensorData
 from moec.ir.group import Group
 from moec.ir.symbol import Bounds, Dim, evaluate
@@ -210,21 +210,16 @@ class Program:
         return {*(o.tensor for o in self.outputs), *(x.tensor for x in self.lengths)}
 
     def deaths(self) -> dict[int, list[tuple[str, str]]]:
-        """By step (index) the temporaries whose last use that is, each with the stream that alone ever touches it;
-        those that several streams touch die on none of them.
+        """By step (index) the temporaries whose last use that is, each with the stream it stands on; one that another
+        stream may still use beside it dies on none.
         """
-        kernels = {k.name: k for k in self.kernels}
-        last: dict[str, int] = {}
-        who: dict[str, set[str]] = {}
-        for i, step in enumerate(self.steps):
-            for stream, name, _ in accesses(step, kernels):
-                last[name] = i
-                who.setdefault(name, set()).add(stream)
+        last = last_uses(self.steps, self.accesses)
         kept = self.kept()
         out: dict[int, list[tuple[str, str]]] = {}
         for name in (t.name for t in self.of_kind("temp")):
-            if name in last and name not in kept and len(who[name]) == 1:
-                out.setdefault(last[name], []).append((name, next(iter(who[name]))))
+            step, stream = last.get(name, (0, HOST))
+            if stream != HOST and name not in kept:
+                out.setdefault(step, []).append((name, stream))
         return out
 
     def peak_bytes(self, sizes: Mapping[str, int]) -> int:

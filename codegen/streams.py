@@ -7,7 +7,7 @@ waited in between. For each step the last step of every stream that is over when
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from moec.codegen.steps import HOST, Access, Record, Wait
@@ -121,15 +121,25 @@ def _stream(found: Sequence[Access], step: Any) -> str:
     return str(getattr(step, "stream", found[0][0] if found else HOST))
 
 
-def unordered(steps: Sequence[Any], accesses: Accesses) -> list[tuple[int, int, str]]:
-    """Steps (indices) that touch the same tensor, one of them writing it, with nothing that orders them."""
-    order, uses = _Order(), _Uses()
-    out: list[tuple[int, int, str]] = []
+def _played(steps: Sequence[Any], accesses: Accesses) -> Iterator[tuple[int, Sequence[Access], str, _Order]]:
+    """Each step (index) that is no event, with what it touches, its stream, and what is over as it starts."""
+    order = _Order()
     for i, step in enumerate(steps):
         if isinstance(step, Record | Wait):
             order.event(step)
             continue
         found = list(accesses(step))
+        stream = _stream(found, step)
+        order.of(stream)
+        yield i, found, stream, order
+        order.done(stream, i)
+
+
+def unordered(steps: Sequence[Any], accesses: Accesses) -> list[tuple[int, int, str]]:
+    """Steps (indices) that touch the same tensor, one of them writing it, with nothing that orders them."""
+    uses = _Uses()
+    out: list[tuple[int, int, str]] = []
+    for i, found, _, order in _played(steps, accesses):
         for access in found:
             for who, need in uses.before([access]).items():
                 clock = order.of(who)
@@ -137,30 +147,35 @@ def unordered(steps: Sequence[Any], accesses: Accesses) -> list[tuple[int, int, 
                     (p, i, access[1]) for o, p in sorted(need.items()) if o not in (who, HOST) and clock.get(o, -1) < p
                 ]
         uses.add(found, i)
-        stream = _stream(found, step)
-        order.of(stream)
-        order.done(stream, i)
     return out
 
 
 def ends(steps: Sequence[Any], accesses: Accesses) -> dict[str, int]:
     """For each tensor the last step (index) that may still run beside a use of it: what starts later starts after."""
-    order = _Order()
     of_stream: dict[str, list[int]] = {}
     known: dict[str, list[Clock]] = {}
     used: dict[str, list[tuple[str, int]]] = {}
-    for i, step in enumerate(steps):
-        if isinstance(step, Record | Wait):
-            order.event(step)
-            continue
-        found = list(accesses(step))
+    for i, found, stream, order in _played(steps, accesses):
         for who, tensor, _ in found:
             used.setdefault(tensor, []).append((who, i))
-        stream = _stream(found, step)
         of_stream.setdefault(stream, []).append(i)
         known.setdefault(stream, []).append(dict(order.of(stream)))
-        order.done(stream, i)
     return {t: max(_end(who, i, of_stream, known) for who, i in uses) for t, uses in used.items()}
+
+
+def last_uses(steps: Sequence[Any], accesses: Accesses) -> dict[str, tuple[int, str]]:
+    """For each tensor its last use, step (index) and stream, if every other use is over when that starts."""
+    used: dict[str, Clock] = {}
+    out: dict[str, tuple[int, str]] = {}
+    for i, found, stream, order in _played(steps, accesses):
+        clock = order.of(stream)
+        for who, tensor, _ in found:
+            uses = used.setdefault(tensor, {})
+            uses[who] = i
+            out.pop(tensor, None)
+            if all(s == stream or clock.get(s, -1) >= at for s, at in uses.items()):
+                out[tensor] = (i, stream)
+    return out
 
 
 def _end(who: str, at: int, of_stream: dict[str, list[int]], known: dict[str, list[Clock]]) -> int:

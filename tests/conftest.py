@@ -11,8 +11,13 @@ import pytest
 from corpus_paths import corpus_folder
 from golden_plugin import golden  # noqa: F401
 from golden_plugin import pytest_addoption as _golden_options
+from hypothesis import HealthCheck, settings
 
 DATA = Path(__file__).parent / "data"
+
+# What hypothesis draws is the same every time, and no machine is too slow for it.
+settings.register_profile("moec", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("moec")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -18,6 +18,7 @@ from moec.codegen.lower import lower_module
 from moec.codegen.program import Program, block_dim, launch_args
 from moec.codegen.program_text import parse_program, print_program
 from moec.codegen.races import check_races
+from moec.codegen.steps import Record, Wait
 from moec.eval import run
 from moec.ir.graph import Module
 
@@ -72,21 +73,33 @@ def test_forward_and_backward_run_as_the_reference_says(plan: str, tmp_path: Pat
         agrees(module, project, tokens, order)
 
 
-def test_what_one_stream_alone_touches_is_overwritten_behind_it(tmp_path: Path) -> None:
-    """With copies to the host on streams of their own; what they read or bring back is touched by two streams."""
+def test_what_is_used_for_the_last_time_is_overwritten_behind_it(tmp_path: Path) -> None:
+    """With copies to the host on streams of their own. What they bring back is used by two streams in order, and dies;
+    what they park while the compute stream may still read it does not.
+    """
     _, program = lowered("parked")
     assert len(program.streams()) == 3
     kept = {o.tensor for o in program.outputs}
-    touched: dict[str, list[tuple[int, str]]] = {}
+    touched: dict[str, dict[str, int]] = {}
     for i, step in enumerate(program.steps):
         for stream, name, _ in program.accesses(step):
-            touched.setdefault(name, []).append((i, stream))
-    alone = {t.name for t in program.of_kind("temp") if len({s for _, s in touched[t.name]}) == 1} - kept
+            touched.setdefault(name, {})[stream] = i
+
+    def over(behind: int, of: str, at: int, seen_by: str) -> bool:
+        """Whether an event leads from what stands ``behind`` on one stream to before ``at`` on the other."""
+        records = {s.event for s in program.steps[behind:at] if isinstance(s, Record) and s.stream == of}
+        return any(isinstance(s, Wait) and s.stream == seen_by and s.event in records for s in program.steps[behind:at])
+
     gone = [(i, name, stream) for i, dead in program.deaths().items() for name, stream in dead]
-    assert {name for _, name, _ in gone} == alone and alone
-    assert all(touched[name][-1] == (i, stream) for i, name, stream in gone)
+    for i, name, stream in gone:
+        assert max(touched[name].values()) == i == touched[name][stream]
+        assert all(over(at, other, i, stream) for other, at in touched[name].items() if other != stream)
+    temps = {t.name for t in program.of_kind("temp")} - kept
+    alive = temps - {name for _, name, _ in gone}
+    assert len({name for _, name, _ in gone if len(touched[name]) == 2}) == len(alive) == 3
+    assert all({*touched[name]} == {"compute", "copy_out"} for name in alive)
     main = (built(program, tmp_path).folder / "host" / "main.cpp").read_text()
-    assert main.count("0xFF, dev_") == len(alone) < len(program.of_kind("temp")) - len(kept)
+    assert main.count("0xFF, dev_") == len(gone) == len(temps) - 3
 
 
 def test_what_runs_is_what_the_kernels_say(tmp_path: Path) -> None:
