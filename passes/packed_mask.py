@@ -21,16 +21,21 @@ from moec.rewrite.rule import Rule, miss, near, rule
 from moec.rewrite.term import T, Term, require, splat
 
 SET = 'scale = 0.3; causal = {causal}; offset = 0; window = none; softcap = none; empty_rows = "zero"'
-NUMBERS = (
-    "to = !i64; axis = {axis}; exclusive = false; reverse = {reverse}; rows = [1, 1, 5, 1]; columns = [1, 1, 1, 5]"
-)
+NUMBERS = "to = !i64; axis = {axis}; exclusive = false; reverse = {reverse}; rows = [1, 1, 5, 1]; columns = {columns}"
 
 
-def _case(more: bool, sinks: bool, flags: str = "bool[1, 5]", axis: int = 1, reverse: str = "false") -> str:
+def _case(
+    more: bool,
+    sinks: bool,
+    flags: str = "bool[1, 5]",
+    axis: int = 1,
+    reverse: str = "false",
+    columns: str = "[1, 1, 1, 5]",
+) -> str:
     parts = ["q: [2, 4, 5, 3]; k: [2, 2, 5, 3]; v: [2, 2, 5, 6]", f"flags: {flags}"]
     parts += ["also: bool[1, 1, 5, 5]"] if more else []
     parts += ["sinks: [4]"] if sinks else []
-    numbers = NUMBERS.format(axis=axis, reverse=reverse)
+    numbers = NUMBERS.format(axis=axis, reverse=reverse, columns=columns)
     return "; ".join([*parts, numbers, SET.format(causal="true")])
 
 
@@ -50,6 +55,8 @@ def _rule(more: bool, sinks: bool) -> Rule:
             near("counted from the end", _case(more, sinks, reverse="true")),
             near("numbers of i32[1, 5], not flags", _case(more, sinks, "i32[1, 5]")),
             near("numbered along 0", _case(more, sinks, axis=0)),
+            near("are not flags of 5 positions", _case(more, sinks, "bool[5, 1]")),
+            near("numbers are compared as", _case(more, sinks, columns="[1, 1, 5, 1]")),
         ],
         more_attrs=("to", "axis", "exclusive", "reverse", "rows", "columns", *ATTRS),
     )

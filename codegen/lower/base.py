@@ -318,21 +318,25 @@ class Lowering:
                 self.group(shard.group)
         except NoKernel as refusal:
             missing += refusal.problems
+        lost: set[Value] = set()
         for node in graph:
-            if self.operators is not None and not missing and not problems and self.operators(self, node):
-                continue
             rule = RULES.get(node.op)
-            if rule is None:
-                missing.append(Problem(f"op '{node.op}' has no kernel", where(node)))
-                continue
-            if missing or problems:
-                continue  # only names are collected once something is missing
             try:
-                rule(self, node)
+                if any(v in lost for v in node.operands if v is not None):
+                    lost.update(node.results)  # what is made of something missing is not looked at, but for its name
+                elif self.operators is not None and not missing and not problems and self.operators(self, node):
+                    continue
+                elif rule is not None:
+                    rule(self, node)
+                if rule is None:
+                    missing.append(Problem(f"op '{node.op}' has no kernel", where(node)))
+                    lost.update(node.results)
             except NoKernel as refusal:
                 missing += [replace(p, where=where(node)) for p in refusal.problems]
+                lost.update(node.results)
             except Refusal as refusal:
                 problems += refusal.problems
+                lost.update(node.results)
         if missing:
             raise NoKernel(missing)
         if problems:

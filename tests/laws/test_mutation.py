@@ -32,6 +32,7 @@ EQUIVALENT = [
         "the sigmoid keeps the order and looks at one score",
     ),
     (r"rank-in-expert.*", r"histogram#\d+: bins becomes 5", "where experts beyond the last would start is not read"),
+    (r"packed-mask.*", r"expand#[06]: shape becomes", "one empty sequence more, at the start or the end"),
     (r"rows-reduce_.*", r"keepdims becomes False", "the reshape behind it says the shape"),
 ]
 """Changes that mean the same: rule, change, and why."""
