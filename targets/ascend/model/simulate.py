@@ -200,8 +200,11 @@ def simulate(
     handover = int(machine["sync.handover"])
     passing = _passing(kernel)
 
-    def run(pools: Pools | None, near: Locality, make: Callable[[int], Engine], keep: bool, of: Sequence[int]) -> None:
-        costs = {kind: CostTable(machine, counters, pools, near.together, passing) for kind in kinds}
+    def prices(pools: Pools | None, near: Locality) -> dict[str, CostTable]:
+        return {kind: CostTable(machine, counters, pools, near.together, passing) for kind in kinds}
+
+    def run(costs: Mapping[str, CostTable], make: Callable[[int], Engine], keep: bool, of: Sequence[int]) -> None:
+        pools = costs[kinds[0]].pools
         memories = {kind: Memory() if keep else None for kind in kinds}
         some = [seats[i] for i in of]
         runners = [
@@ -217,7 +220,7 @@ def simulate(
     size = len(counters.index)
     everyone = range(len(seats))
     tallies: list[Engine] = [Tally(depths, size) for _ in seats]
-    run(None, Locality(), tallies.__getitem__, remember, everyone)
+    run(prices(None, Locality()), tallies.__getitem__, remember, everyone)
     counts = [[int(n) for n in t.totals()] for t in tallies]
     traffic = _traffic(kernel, args, tables, counters, counts, passing)
     near = Locality()
@@ -228,7 +231,8 @@ def simulate(
     traffic = {(n, w): t if w else replace(t, lost=near.lost.get(n, Fraction(0))) for (n, w), t in traffic.items()}
     pools = share_out(machine, traffic)
     engines: list[Engine] = [Engine(depths, 0, handover) for _ in seats]
-    run(pools, near, engines.__getitem__, remember, everyone)
+    timed = prices(pools, near)
+    run(timed, engines.__getitem__, remember, everyone)
     intervals: tuple[Interval, ...] = ()
     if spans:
         ends = [e.end() for e in engines]
@@ -238,7 +242,7 @@ def simulate(
         if not any(p.main.syncs for p in programs.values()):
             group = [shown]
         with contextlib.suppress(Enough):
-            run(pools, near, lambda i: recorder if i == shown else Engine(depths, 0, handover), False, group)
+            run(timed, lambda i: recorder if i == shown else Engine(depths, 0, handover), False, group)
         intervals = tuple(Interval(QUEUED[p], a, b, label) for p, a, b, label in recorder.record or ())
     return _result(kernel, machine, list(programs.values()), counters, pools, counts, engines, seats, intervals)
 
