@@ -15,6 +15,7 @@ from moec.passes.hierarchical_a2a import FORMS, HierarchicalAllToAll
 from moec.passes.paired import Paired, pair
 from moec.passes.sync_removal_choices import copy_module
 from moec.target import Target
+from moec.timeline.exposed import Exposed, exposures
 
 TIDY = "inline,canonicalise,cse,dce,sum-rows,dce,sync-removal"
 
@@ -59,9 +60,16 @@ def _figures(p: Paired, group: str) -> dict[str, Any]:
         "exposed_apart_percent": round(100 * p.exposed_apart(group) / p.apart_us, 2) if p.apart_us else 0.0,
         "exposed_us": round(exposed, 1),
         "exposed_percent": round(100 * exposed / p.paired.us, 2) if p.paired.us else 0.0,
+        "exposed": [_exposed(e) for e in exposures(p.paired, group)],
         "all_exposed_us": round(p.paired.exposed_us, 1),
         "free_time_percent": round(p.paired.free_time_percent, 3),
         "blocking_reads": p.paired.blocking_reads,
         "kernels_us": round(sum(p.kernels.values()), 1),
         "kernels": {op: round(us, 1) for op, us in sorted(p.kernels.items(), key=lambda item: -item[1])},
     }
+
+
+def _exposed(e: Exposed) -> dict[str, Any]:
+    held = [{"side": lane, "kernel": kernel, "waits_for": exchange} for lane, kernel, exchange in e.held]
+    times = {"whole_us": round(e.whole_us, 1), "us": round(e.us, 1)}
+    return {"exchange": e.exchange, "side": e.lane, "at": e.where, **times, "held": held}

@@ -120,6 +120,17 @@ def _paired(forms: list[dict[str, Any]]) -> None:
     print_table((*heads, "exposed paired us", "% of step", "free %"), rows, "a layer forward and one backward")
     flat = forms[0]
     for f in forms:
+        for e in f.get("exposed", ()):
+            held = "; ".join(
+                f"{h['side']} goes on with {h['kernel']}, which needs {h['waits_for'] or 'no exchange'}"
+                if h["kernel"]
+                else f"{h['side']} has none left in this step"
+                for h in e["held"]
+            )
+            typer.echo(
+                f"{f['form']}: {e['exchange']} ({e['side']}, {e['at']}) takes {e['whole_us']:.0f} us, {e['us']:.0f} of "
+                f"them beside no kernel: {held}"
+            )
         if "reason" in f:
             typer.echo(f"{f['form']}: {f['reason']}")
         elif f["paired_us"] > flat["paired_us"]:

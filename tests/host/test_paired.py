@@ -18,6 +18,7 @@ from moec.passes.launch_order import must_follow
 from moec.passes.paired import BACKWARD, FORWARD, pair, phases
 from moec.passes.reorder_launch_list import Cost
 from moec.passes.sync_removal import SyncRemoval
+from moec.timeline.exposed import exposures
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -45,6 +46,27 @@ def test_a_layer_worked_by_hand() -> None:
     assert found.paired.communication_us == 400 and found.paired.gap_us == 0
     assert {side for side, _ in found.order} == {FORWARD, BACKWARD}
     assert found.kernels == {"exp": 300, "mul": 300}
+
+
+def test_what_is_exposed_is_told_with_what_waits_for_it() -> None:
+    found = pair(differentiate(parse_moe(LAYER)), Context(TimingDouble(op=0.0, collective=0.0)))
+    assert exposures(found.paired) == exposures(found.forward, "tp") == ()
+    for side, alone in ((FORWARD, found.forward), (BACKWARD, found.backward)):
+        told = exposures(alone, "ep")
+        assert [(e.lane, e.whole_us, e.us) for e in told] == [(side, 100, 100)] * 2
+        assert sum(e.us for e in told) == alone.exposed_in("ep")
+        assert {kernel for e in told for _, kernel, _ in e.held} <= {"exp", "mul"}
+        assert [exchange for e in told for _, _, exchange in e.held] == ["all_to_all"] * 2
+
+
+def test_what_neither_lane_can_hide_is_exposed() -> None:
+    """Two exchanges in a row leave each lane with two kernels: 200 of 400 us have nothing beside them."""
+    layer = LAYER.replace("b = exp(sent)", "b = sent")
+    found = pair(differentiate(parse_moe(layer)), Context(TimingDouble(op=0.0, collective=0.0)))
+    told = exposures(found.paired, "ep")
+    assert sum(e.us for e in told) == found.paired.exposed_in("ep") == 200
+    assert {lane for e in told for lane, *_ in e.held} == {FORWARD, BACKWARD}
+    assert {exchange for e in told for _, _, exchange in e.held} == {"all_to_all"}
 
 
 def dispatcher() -> Module:
