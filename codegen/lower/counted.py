@@ -102,9 +102,8 @@ def _pass(cx: Lowering, node: Node, which: str, ends: dict[str, str], n: Dim) ->
         shape = {"x": elements, "total": 1}.get(name, blocks)
         if name == "places":
             shape = sizes.of(node.attrs["count"], "kept")
-        gm[name] = k.gm(
-            name, dtype, (shape,), "out" if name in made else "in", "activation" if name == "x" else "index"
-        )
+        role = {"x": "activation", "counts": "counts" if which == "places" else "index"}.get(name, "index")
+        gm[name] = k.gm(name, dtype, (shape,), "out" if name in made else "in", role)
     if which == "counts":
         wanted = emit_counts(k, gm["x"], gm["counts"], elements)
     elif which == "starts":
@@ -115,6 +114,11 @@ def _pass(cx: Lowering, node: Node, which: str, ends: dict[str, str], n: Dim) ->
                 k.witness(1, None, **{elements.name: many * COUNTS * BLOCK - 7, blocks.name: many * COUNTS})
     else:
         wanted = emit_places(k, gm["x"], gm["counts"], gm["starts"], gm["places"], elements)
+        every = sizes.of(node.attrs["count"], "kept")
+        if isinstance(elements, Arg) and isinstance(blocks, Arg) and isinstance(every, Arg):  # all is kept
+            held = {"counts": (BLOCK, BLOCK, BLOCK - 7), "starts": (0, BLOCK, 2 * BLOCK)}
+            for cores in (1, 2):
+                k.witness(cores, held, **{elements.name: 3 * BLOCK - 7, blocks.name: 3, every.name: 3 * BLOCK - 7})
     sizes.witness((1,) if which == "starts" else (1, 2))
     cx.launch(node, k.finish(wanted), {name: ends[name] for name in used}, sizes.given)
 

@@ -93,12 +93,9 @@ def emit_places(
     """places i32: the numbers of the elements of x [n] that are not zero. Returns how many cores are wanted."""
     marker = _Marker(k, x)
     numbers, kept = k.ub("element", "i32", BLOCK), k.ub("kept", "i32", BLOCK)
-    found, start = k.ub("found", "i32", 8), k.ub("start", "i32", 8)
     with k.loop("b", k.core, ceildiv(n, BLOCK), k.cores) as b:
         count = k.let("count", smin(BLOCK, n - b * BLOCK))
-        k.load(found[0], counts[b], 1)
-        k.load(start[0], starts[b], 1)
-        wanted, at = k.read("wanted", found[0]), k.read("at", start[0])
+        wanted, at = k.read("wanted", counts[b]), k.read("at", starts[b])
         marker.mark(b * BLOCK, count)
         k.v("ArithProgression", numbers[0], firstValue=b * BLOCK, diffValue=1, count=count)
         k.v("GatherMask.bits", kept[0], numbers[0], marker.bits[0], mask=count)

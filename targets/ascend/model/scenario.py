@@ -30,7 +30,7 @@ def spread(counts: Sequence[int], rows: int) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class Scenario:
     """``data``: values by parameter name. ``rows``: routed rows in all, to balance counts that are not given; where
-    it is None too, the leading dim of the kernel's first 2-D activation."""
+    it is None too, the leading dim of the kernel's first 2-D activation, or of the indices that it makes."""
 
     data: Mapping[str, Sequence[int]] = field(default_factory=dict)
     rows: int | None = None
@@ -56,7 +56,7 @@ class Scenario:
         for p in kernel.params:
             if p.role == "activation" and len(p.shape) == 2:
                 return shape_of(p, args)[0]
-        return 0
+        return next((shape_of(p, args)[0] for p in kernel.params if (p.role, p.direction) == ("index", "out")), 0)
 
 
 def shape_of(p: GmTensor, args: Mapping[str, int]) -> tuple[int, ...]:
