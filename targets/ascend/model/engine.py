@@ -69,6 +69,10 @@ class Calendar:
         if cycles <= 0:
             return at
         starts, stops = self.starts, self.stops
+        if not stops or at > stops[-1]:
+            starts.append(at)
+            stops.append(at + cycles)
+            return at + cycles
         i = bisect_right(stops, at)
         first = i
         start = now = at
@@ -97,10 +101,11 @@ class Calendar:
 
     def after(self, now: int) -> tuple[tuple[int, int], ...]:
         """Intervals that end after ``now``, relative to it."""
-        i = bisect_right(self.stops, now)
-        if i == len(self.stops):
+        stops = self.stops
+        if not stops or stops[-1] <= now:
             return ()
-        return tuple([(max(0, a - now), b - now) for a, b in zip(self.starts[i:], self.stops[i:], strict=True)])
+        i = bisect_right(stops, now)
+        return tuple([(a - now if a > now else 0, b - now) for a, b in zip(self.starts[i:], stops[i:], strict=True)])
 
     def forget(self, now: int) -> None:
         """Drops what ends before ``now``; nothing can start there any more."""
@@ -141,16 +146,21 @@ class Engine:
 
     def issue(self, instr: Timed, cycles: int) -> None:
         """The scalar unit spends ``cycles`` and hands ``instr`` to its pipe (-1: executes it itself)."""
-        self.scalar(cycles)
+        now = self.now + cycles
+        self.busy[-1] += cycles
         for counter, amount in instr.counts:
             self.counters[counter] += amount
         pipe = instr.pipe
         if pipe < 0:
+            self.now = now
             return
-        self._enter(pipe)
+        queue, depth = self.queue[pipe], self.depths[pipe]
+        if len(queue) >= depth and queue[0] > now:
+            now = queue[0]
+        self.now = now
         start = self.free[pipe]
-        if start < self.now:
-            start = self.now
+        if start < now:
+            start = now
         covered = self.done[pipe]
         work = start
         if instr.piece and pipe == _FIX and self.unit[0] > start:
@@ -158,22 +168,26 @@ class Engine:
         end = work + instr.busy
         if instr.cold and covered <= start:
             end += instr.cold
-        for i in (0, 1):
-            need = instr.pool[i]
-            if need:
-                ready = self.pools[i].reserve(work, need)
-                if i == 0:
-                    ready += instr.rest - instr.late
-                if ready > end:
-                    self.stalls[i] += ready - end
-                    end = ready
+        hbm, l2 = instr.pool
+        if hbm:
+            ready = self.pools[0].reserve(work, hbm) + instr.rest - instr.late
+            if ready > end:
+                self.stalls[0] += ready - end
+                end = ready
+        if l2:
+            ready = self.pools[1].reserve(work, l2)
+            if ready > end:
+                self.stalls[1] += ready - end
+                end = ready
         if instr.piece:
             end = self._by_pieces(pipe, start, end, instr.piece)
-        self._leave(pipe, start)
+        queue.append(start)
+        if len(queue) > depth:
+            del queue[0]
         self.free[pipe] = end
         usable = end + instr.latency
         if usable > covered:
-            self.busy[pipe] += usable - max(start, covered)
+            self.busy[pipe] += usable - (start if start > covered else covered)
             self.done[pipe] = usable
         if self.record is not None:
             self.record.append((pipe, start, end, instr.label))
@@ -261,11 +275,9 @@ class Engine:
         flags = [(k, t - now if t > now else 0) for k, t in self.flags.items()]
         flags.sort()
         return (
-            tuple([t - now if t > now else 0 for t in self.free]),
-            tuple([t - now if t > now else 0 for t in self.done]),
+            tuple([t - now if t > now else 0 for t in (*self.free, *self.done, *self.unit)]),
             tuple([tuple([t - now for t in q if t > now]) if q and q[-1] > now else () for q in self.queue]),
             tuple(flags),
-            tuple([t - now if t > now else 0 for t in self.unit]),
             self.pools[0].after(now),
             self.pools[1].after(now),
         )
@@ -273,12 +285,12 @@ class Engine:
     def restore(self, state: tuple[Any, ...]) -> None:
         """Takes on a canonical state at the present ``now``; counters stay."""
         now = self.now
-        free, done, queues, flags, unit, hbm, l2 = state
-        self.free = [now + t for t in free]
-        self.done = [now + t for t in done]
-        self.queue = [[now + t for t in q] for q in queues]
+        times, queues, flags, hbm, l2 = state
+        n = len(self.free)
+        at = [now + t for t in times]
+        self.free, self.done, self.unit = at[:n], at[n : 2 * n], at[2 * n :]
+        self.queue = [[now + t for t in q] if q else [] for q in queues]
         self.flags = {k: now + t for k, t in flags}
-        self.unit = [now + t for t in unit]
         self.pools = [Calendar([(now + a, now + b) for a, b in pool]) for pool in (hbm, l2)]
 
     def totals(self) -> list[int]:

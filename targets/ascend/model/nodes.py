@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from moec.codegen.instructions import InstrSpec
 from moec.targets.ascend.model.terms import Values
@@ -18,17 +18,12 @@ Numbers = Callable[[Values], tuple[Any, ...]]
 """Evaluates some scalars."""
 
 
-INSTR, FLAG, LET, UNIT, LOOP, BRANCH, BARRIER, SYNC = range(8)
-"""Which node one is, as a number that is quick to look at."""
-
-
 @dataclass(eq=False)
 class InstrNode:
     """``key`` gives the numbers its cost depends on: parameters by ``names``, then device offset and three distances in
     UB (as moec.targets.ascend.cost.instruction.Distances). ``shared``: it reads L1 that is double buffered, which
     MTE2 fills meanwhile."""
 
-    code: ClassVar[int] = INSTR
     uid: int
     spec: InstrSpec
     dtypes: Mapping[str, str]
@@ -46,7 +41,6 @@ class InstrNode:
 class FlagNode:
     """SetFlag or WaitFlag between two pipes; ``id`` evaluates the event id."""
 
-    code: ClassVar[int] = FLAG
     raises: bool
     src: int
     dst: int
@@ -55,7 +49,6 @@ class FlagNode:
 
 @dataclass(eq=False)
 class BarrierNode:
-    code: ClassVar[int] = BARRIER
     pipe: int
 
 
@@ -63,7 +56,6 @@ class BarrierNode:
 class LetNode:
     """A scalar statement: ``cycles`` of the scalar unit, and a value for ``slot`` if time depends on it (else -1)."""
 
-    code: ClassVar[int] = LET
     slot: int
     value: Numbers | None
     cycles: int
@@ -73,7 +65,6 @@ class LetNode:
 class SyncNode:
     """SyncAll (``kind`` all), CrossCoreSet (set) or CrossCoreWait (wait)."""
 
-    code: ClassVar[int] = SYNC
     kind: str
     mode: int = 0
     pipe: int = -1
@@ -82,7 +73,6 @@ class SyncNode:
 
 @dataclass(eq=False)
 class BranchNode:
-    code: ClassVar[int] = BRANCH
     cond: Numbers
     then: tuple[Node, ...]
     orelse: tuple[Node, ...]
@@ -94,7 +84,6 @@ class Unit:
     """A loop body, a whole loop (then ``nodes`` is empty), a whole kernel or what lies between two waits for other
     cores: its work and results are decided by ``key`` and the core's state. ``out``: slots they assign."""
 
-    code: ClassVar[int] = UNIT
     uid: int
     nodes: tuple[Node, ...]
     key: Numbers
@@ -107,7 +96,6 @@ class LoopNode:
     """``varying``: the part of the body's key that the loop variable decides. While that stays the same, equal states
     repeat. None where variables that the body assigns enter it too. ``steady``: it decides nothing."""
 
-    code: ClassVar[int] = LOOP
     slot: int
     bounds: Numbers
     body: Unit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -250,7 +250,7 @@ class _Compiler:
         """The nodes of ``stmts``; where some wait for other cores, what lies between those is a unit of its own."""
         each = [(stmt, tuple(self._node(stmt))) for stmt in stmts]
         if not any(syncs(n) for _, nodes in each for n in nodes):
-            return tuple(n for _, nodes in each for n in nodes)
+            return _gathered(n for _, nodes in each for n in nodes)
         out: list[Node] = []
         between: list[tuple[Stmt, tuple[Node, ...]]] = []
         for stmt, nodes in (*each, (None, ())):
@@ -259,7 +259,7 @@ class _Compiler:
                 continue
             quiet = tuple(n for _, part in between for n in part)
             if len(quiet) >= WORTH_A_UNIT:
-                out.append(self._unit(quiet, self.analysis.block([s for s, _ in between], keep=True)))
+                out.append(self._unit(_gathered(quiet), self.analysis.block([s for s, _ in between], keep=True)))
             else:
                 out += quiet
             between = []
@@ -307,7 +307,7 @@ class _Compiler:
     def _loop(self, stmt: For) -> LoopNode:
         effect = self.analysis.block(stmt.body)
         step = LetNode(-1, None, int(self.machine["scalar.op"]))
-        body = self._unit((step, *self._block(stmt.body)), effect)
+        body = self._unit(_gathered((step, *self._block(stmt.body))), effect)
         varying: list[Root] | None = [root for root in effect.key() if stmt.var in variables(root.expr)]
         if any(variables(root.expr) & set(effect.out) for root in varying or ()):
             varying = None
@@ -334,6 +334,27 @@ class _Compiler:
         )  # fmt: skip
         self.nodes.append(node)
         return node
+
+
+def _gathered(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """``nodes`` where scalar statements one after the other take all their cycles in the first of them."""
+    out: list[Node] = []
+    at = -1  # where the first of the present run of scalar statements stands in ``out``
+    for node in nodes:
+        if not isinstance(node, LetNode):
+            at = -1
+            out.append(node)
+            continue
+        first = out[at] if at >= 0 else None
+        if isinstance(first, LetNode):
+            out[at] = replace(first, cycles=first.cycles + node.cycles)
+            if node.value is None:
+                continue
+            node = replace(node, cycles=0)
+        else:
+            at = len(out)
+        out.append(node)
+    return tuple(out)
 
 
 def _mod(expr: Scalar, modulus: int) -> Scalar:

@@ -14,12 +14,6 @@ from typing import Any, Protocol
 
 from moec.targets.ascend.model.engine import Engine, Timed
 from moec.targets.ascend.model.nodes import (
-    BRANCH,
-    FLAG,
-    INSTR,
-    LET,
-    LOOP,
-    UNIT,
     BarrierNode,
     BranchNode,
     FlagNode,
@@ -34,7 +28,7 @@ from moec.targets.ascend.model.nodes import (
 from moec.targets.ascend.model.terms import Values
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Outcome:
     """What a unit did: cycles passed, id of the state after, differences of the totals, values assigned."""
 
@@ -93,21 +87,23 @@ applied to it and is over."""
 
 
 class Runner:
-    """One core running one program. ``issue`` and ``flag``: scalar cycles of an instruction and a flag. ``alone``: it
-    waits for no other core (its engine counts and has no time)."""
+    """One core running one program. ``issue`` and ``flag``: scalar cycles of an instruction and a flag."""
+
+    alone = False
+    """Whether it waits for no other core."""
 
     def __init__(
         self, program: Program, engine: Engine, costs: Costs, issue: int, flag: int, memory: Memory | None,
-        core: dict[str, int], alone: bool = False,
+        core: dict[str, int],
     ):  # fmt: skip
-        self.program, self.engine, self.costs, self.memory, self.alone = program, engine, costs, memory, alone
+        self.program, self.engine, self.costs, self.memory = program, engine, costs, memory
         self.issue, self.flag = issue, flag
         self.values: Values = [0] * program.slots
         for which, number in core.items():
             self.values[program.core_slots[which]] = number
         self._state: int | None = None  # id of the present canonical state, where known
         self._live = True  # whether the engine's fields hold it
-        self._owed: dict[int, tuple[Outcome, int]] = {}  # outcomes applied whose totals the engine has yet to be given
+        self._owed: dict[Outcome, int] = {}  # outcomes applied (how often) whose totals the engine has yet to be given
         self.laps = False  # whether it says where iterations with waits begin and end
         self._depth = 0
 
@@ -137,14 +133,14 @@ class Runner:
 
     def _settle(self) -> None:
         """Gives the engine the totals of what has been applied."""
-        for outcome, times in self._owed.values():
-            self.engine.add(outcome.totals, times)
-        self._owed.clear()
+        if self._owed:
+            for outcome, times in self._owed.items():
+                self.engine.add(outcome.totals, times)
+            self._owed.clear()
 
     def _apply(self, outcome: Outcome, times: int = 1) -> None:
         self.engine.now += outcome.cycles * times
-        owed = self._owed.get(id(outcome))
-        self._owed[id(outcome)] = (outcome, times) if owed is None else (outcome, owed[1] + times)
+        self._owed[outcome] = self._owed.get(outcome, 0) + times
         self._state = outcome.state
         self._live = False
 
@@ -170,28 +166,33 @@ class Runner:
 
     def apply(self, unit: Unit, outcome: Outcome) -> None:
         """Does what ``unit`` is known to do."""
-        self._apply(outcome)
-        values = self.values
-        for slot, value in zip(unit.out, outcome.out, strict=True):
-            values[slot] = value
+        self.engine.now += outcome.cycles
+        owed = self._owed
+        owed[outcome] = owed.get(outcome, 0) + 1
+        self._state = outcome.state
+        self._live = False
+        if unit.out:
+            values = self.values
+            for slot, value in zip(unit.out, outcome.out, strict=True):
+                values[slot] = value
 
     # -- running
 
     def _unit(self, unit: Unit, does: LoopNode | tuple[Node, ...]) -> Outcome | None:
         """Runs a unit, a loop or some nodes, unless its outcome from here is known."""
-        memory, engine = self.memory, self.engine
+        memory = self.memory
         if memory is None or (unit.syncs and not self.alone):
             self._do(does)
             return None
         state = self._state
         key = (unit.uid, unit.key(self.values), self._known(memory) if state is None else state)
         outcome = memory.outcomes.get(key)
-        if outcome is None:
-            start, before = engine.now, self.totals()
-            self._do(does)
-            outcome = memory.outcomes[key] = self.outcome(unit, start, before)
-        else:
+        if outcome is not None:
             self.apply(unit, outcome)
+            return outcome
+        start, before = self.engine.now, self.totals()
+        self._do(does)
+        outcome = memory.outcomes[key] = self.outcome(unit, start, before)
         return outcome
 
     def _do(self, does: LoopNode | tuple[Node, ...]) -> None:
@@ -203,34 +204,28 @@ class Runner:
     def _block(self, nodes: tuple[Node, ...]) -> None:
         engine, values = self.engine, self.values
         for node in nodes:
-            code = node.code
-            if code == INSTR:
-                assert isinstance(node, InstrNode)
+            if isinstance(node, LetNode):
+                if node.cycles:
+                    if self._state is not None:
+                        self._wake()
+                    engine.now += node.cycles
+                    engine.busy[-1] += node.cycles
+                if node.value is not None:
+                    values[node.slot] = node.value(values)[0]
+            elif isinstance(node, InstrNode):
                 if self._state is not None:
                     self._wake()
                 engine.issue(self.costs.timed(node, node.key(values)), self.issue)
-            elif code == FLAG:
-                assert isinstance(node, FlagNode)
+            elif isinstance(node, FlagNode):
                 if self._state is not None:
                     self._wake()
                 engine.scalar(self.flag)
                 (engine.set_flag if node.raises else engine.wait_flag)(node.src, node.dst, node.id(values)[0])
-            elif code == LET:
-                assert isinstance(node, LetNode)
-                if node.cycles:
-                    if self._state is not None:
-                        self._wake()
-                    engine.scalar(node.cycles)
-                if node.value is not None:
-                    values[node.slot] = node.value(values)[0]
-            elif code == LOOP:
-                assert isinstance(node, LoopNode)
+            elif isinstance(node, LoopNode):
                 self._unit(node.whole, node)
-            elif code == UNIT:
-                assert isinstance(node, Unit)
+            elif isinstance(node, Unit):
                 self._unit(node, node.nodes)
-            elif code == BRANCH:
-                assert isinstance(node, BranchNode)
+            elif isinstance(node, BranchNode):
                 self._block(node.then if node.cond(values)[0] else node.orelse)
             elif isinstance(node, BarrierNode):
                 if self._state is not None:
@@ -239,24 +234,51 @@ class Runner:
 
     def _loop(self, node: LoopNode) -> None:
         trips = range(*node.bounds(self.values))
-        body, values = node.body, self.values
-        if self.memory is None or node.varying is None or len(trips) < 4:
+        memory, values, slot, varying = self.memory, self.values, node.slot, node.varying
+        if memory is None or (node.body.syncs and not self.alone):
             for number in trips:
-                values[node.slot] = number
-                self._unit(body, body.nodes)
+                values[slot] = number
+                self._block(node.body.nodes)
             return
-        start = 0
-        while start < len(trips):
-            values[node.slot] = trips[start]
-            stop = len(trips) if node.steady else start + 1
-            key = node.varying(values)
-            while stop < len(trips):
-                values[node.slot] = trips[stop]
-                if node.varying(values) != key:
-                    break
-                stop += 1
-            self._run_of(node, trips[start:stop], self.memory)
-            start = stop
+        if varying is None or len(trips) < 4:
+            for number in trips:
+                values[slot] = number
+                self._unit(node.body, node.body.nodes)
+            return
+        if node.steady:
+            self._run_of(node, trips, memory)
+            return
+        owed, body = self._owed, node.body
+        follows: dict[tuple[tuple[Any, ...], Outcome | None], Outcome] = {}
+        last: Outcome | None = None  # what the iteration before did: it decides the state and what is assigned
+        cycles, behind = 0, False  # iterations that are counted but not yet applied
+        for number in trips:
+            values[slot] = number
+            where = (varying(values), last)
+            outcome = follows.get(where)
+            if outcome is not None:
+                owed[outcome] = owed.get(outcome, 0) + 1
+                cycles += outcome.cycles
+                behind = True
+            else:
+                if last is not None and behind:
+                    self._leap(body, last, cycles)
+                    cycles, behind = 0, False
+                outcome = self._unit(body, body.nodes)
+                assert outcome is not None
+                if last is not None:
+                    follows[where] = outcome
+            last = outcome
+        if last is not None and behind:
+            self._leap(body, last, cycles)
+
+    def _leap(self, body: Unit, last: Outcome, cycles: int) -> None:
+        """Comes to where iterations of ``body`` that took ``cycles`` in all, and of which this was the last, end."""
+        self.engine.now += cycles
+        self._state = last.state
+        self._live = False
+        for slot, value in zip(body.out, last.out, strict=True):
+            self.values[slot] = value
 
     def _run_of(self, node: LoopNode, trips: range, memory: Memory) -> None:
         """Iterations that differ in nothing but the state and the variables they assign."""
@@ -340,3 +362,27 @@ class Runner:
             yield Message("set", engine.signal(node.pipe), node.mode, number)
         else:
             engine.now = max(engine.now, (yield Message("wait", engine.now, id=number)))
+
+
+class Counting(Runner):
+    """A core whose engine counts and has no time: it is always in the same state and waits for nobody."""
+
+    alone = True
+
+    def _wake(self) -> None:
+        pass
+
+    def _block(self, nodes: tuple[Node, ...]) -> None:
+        engine, values = self.engine, self.values
+        for node in nodes:
+            if isinstance(node, LetNode):
+                if node.value is not None:
+                    values[node.slot] = node.value(values)[0]
+            elif isinstance(node, InstrNode):
+                engine.issue(self.costs.timed(node, node.key(values)), 0)
+            elif isinstance(node, LoopNode):
+                self._unit(node.whole, node)
+            elif isinstance(node, Unit):
+                self._unit(node, node.nodes)
+            elif isinstance(node, BranchNode):
+                self._block(node.then if node.cond(values)[0] else node.orelse)

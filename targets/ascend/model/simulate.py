@@ -32,7 +32,7 @@ from moec.targets.ascend.model.order import copies_of
 from moec.targets.ascend.model.pools import Key, Pools, Traffic, share_out
 from moec.targets.ascend.model.program import compile_kernel
 from moec.targets.ascend.model.result import Interval, KernelResult, bound_by
-from moec.targets.ascend.model.runner import Memory, Runner
+from moec.targets.ascend.model.runner import Counting, Memory, Runner
 from moec.targets.ascend.model.scenario import COUNTS_ROLE, Scenario, shape_of
 
 SPANS = 400
@@ -203,24 +203,31 @@ def simulate(
     def prices(pools: Pools | None, near: Locality) -> dict[str, CostTable]:
         return {kind: CostTable(machine, counters, pools, near.together, passing) for kind in kinds}
 
-    def run(costs: Mapping[str, CostTable], make: Callable[[int], Engine], keep: bool, of: Sequence[int]) -> None:
+    def run(
+        costs: Mapping[str, CostTable], make: Callable[[int], Engine], memories: Mapping[str, Memory],
+        of: Sequence[int], watched: int = -1,
+    ) -> None:  # fmt: skip
         pools = costs[kinds[0]].pools
-        memories = {kind: Memory() if keep else None for kind in kinds}
         some = [seats[i] for i in of]
+        runner = Counting if pools is None else Runner
         runners = [
-            Runner(programs[s.kind], make(i), costs[s.kind], int(machine["scalar.issue"]), int(machine["sync.flag"]),
-                   memories[s.kind], dict(s.facts), pools is None)
+            runner(programs[s.kind], make(i), costs[s.kind], int(machine["scalar.issue"]), int(machine["sync.flag"]),
+                   memories.get(s.kind) if i != watched else None, dict(s.facts))
             for i, s in zip(of, some, strict=True)
         ]  # fmt: skip
-        together: Together | None = {} if keep and pools is not None and _groups_alone(kernel) else None
+        alone = bool(memories) and pools is not None and watched < 0 and _groups_alone(kernel)
+        together: Together | None = {} if alone else None
         run_cores(
             kernel.name, some, runners, int(machine["sync.sync_all"]), int(machine["sync.cross_core"]), together
         )  # fmt: skip
 
+    def memories() -> dict[str, Memory]:
+        return {kind: Memory() for kind in kinds} if remember else {}
+
     size = len(counters.index)
     everyone = range(len(seats))
     tallies: list[Engine] = [Tally(depths, size) for _ in seats]
-    run(prices(None, Locality()), tallies.__getitem__, remember, everyone)
+    run(prices(None, Locality()), tallies.__getitem__, memories(), everyone)
     counts = [[int(n) for n in t.totals()] for t in tallies]
     traffic = _traffic(kernel, args, tables, counters, counts, passing)
     near = Locality()
@@ -232,7 +239,8 @@ def simulate(
     pools = share_out(machine, traffic)
     engines: list[Engine] = [Engine(depths, 0, handover) for _ in seats]
     timed = prices(pools, near)
-    run(timed, engines.__getitem__, remember, everyone)
+    known = memories()
+    run(timed, engines.__getitem__, known, everyone)
     intervals: tuple[Interval, ...] = ()
     if spans:
         ends = [e.end() for e in engines]
@@ -242,7 +250,7 @@ def simulate(
         if not any(p.main.syncs for p in programs.values()):
             group = [shown]
         with contextlib.suppress(Enough):
-            run(timed, lambda i: recorder if i == shown else Engine(depths, 0, handover), False, group)
+            run(timed, lambda i: recorder if i == shown else Engine(depths, 0, handover), known, group, shown)
         intervals = tuple(Interval(QUEUED[p], a, b, label) for p, a, b, label in recorder.record or ())
     return _result(kernel, machine, list(programs.values()), counters, pools, counts, engines, seats, intervals)
 
