@@ -35,14 +35,17 @@ def locality(copies: Copies, capacity: int) -> Locality:
 
 def _together(copies: Copies) -> dict[str, Fraction]:
     place, block = copies.start
+    read = sorted({b.tensor for b in copies.blocks if not b.writes})
+    number = {tensor: i for i, tensor in enumerate(read)}
+    of = np.array([-1 if b.writes else number[b.tensor] for b in copies.blocks], np.int64)
     shared, cores = np.unique(place * max(1, len(copies.blocks)) + block, return_counts=True)
-    readers: dict[str, list[int]] = {}  # copies, sum of cores that share each
-    for one, count in zip((shared % max(1, len(copies.blocks))).tolist(), cores.tolist(), strict=True):
-        if not copies.blocks[one].writes:
-            tally = readers.setdefault(copies.blocks[one].tensor, [0, 0])
-            tally[0] += count
-            tally[1] += count * count
-    return {tensor: Fraction(shared, count) for tensor, (count, shared) in readers.items()}
+    tensor = of[shared % max(1, len(copies.blocks))]
+    out: dict[str, Fraction] = {}
+    for i, name in enumerate(read):
+        each = cores[tensor == i]
+        if len(each):
+            out[name] = Fraction(int((each * each).sum()), int(each.sum()))
+    return out
 
 
 def _lost(copies: Copies, capacity: int) -> dict[str, Fraction]:

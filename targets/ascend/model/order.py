@@ -73,9 +73,9 @@ def copies_of(
                 table[3 + row] = value
             found.append(table)
     every = np.concatenate(found, axis=1) if found else np.zeros((4, 0), np.int64)
-    first = every[:, every[1] < START]
-    some = every[:, (_hash(every[3] + every[2]) % share == 0) if share else np.zeros(every.shape[1], bool)]
-    some = some[:, np.lexsort((some[0], some[1]))]
+    first = every if not share else every[:, every[1] < START]
+    some = every[:, (_hash(every[3] + every[2]) % share == 0) if share else slice(0)]
+    some = some[:, np.argsort(some[1] * len(seats) + some[0], kind="stable")]
     ids, described = _blocks(np.concatenate((first, some), axis=1), copies)
     return Copies((first[1], ids[: first.shape[1]]), ids[first.shape[1] :], share, described)
 
@@ -143,9 +143,20 @@ def _blocks(rows: Ints, copies: Sequence[_Copy]) -> tuple[Ints, list[Block]]:
     for row in (rows[2], *rows[4:]):
         if not row.size or (row == row[0]).all():
             continue
-        values, inverse = np.unique(row, return_inverse=True)
-        codes = np.unique(codes * len(values) + inverse, return_inverse=True)[1]
+        values, inverse = _numbered(row)
+        codes = _numbered(codes * len(values) + inverse)[1]
     kinds, at = np.unique(codes, return_index=True)
     blocks = [copies[rows[2, i]].block([int(n) for n in rows[4:, i]]) for i in at]
     _, one, ids = np.unique(rows[3] * max(1, len(kinds)) + codes, return_index=True, return_inverse=True)
     return ids, [blocks[codes[i]] for i in one]
+
+
+def _numbered(row: Ints) -> tuple[Ints, Ints]:
+    """The different values of ``row`` in order, and which of them each is."""
+    low, high = int(row.min()), int(row.max())
+    if high - low >= 4 * len(row):
+        values, inverse = np.unique(row, return_inverse=True)
+        return values, inverse
+    there = np.zeros(high - low + 1, bool)
+    there[row - low] = True
+    return np.flatnonzero(there) + low, (np.cumsum(there) - 1)[row - low]

@@ -241,14 +241,20 @@ class Runner:
                 self._block(node.body.nodes)
             return
         if varying is None or len(trips) < 4:
+            uid, key, outcomes, body = node.body.uid, node.body.key, memory.outcomes, node.body
             for number in trips:
                 values[slot] = number
-                self._unit(node.body, node.body.nodes)
+                state = self._state
+                outcome = outcomes.get((uid, key(values), self._known(memory) if state is None else state))
+                if outcome is None:
+                    self._unit(body, body.nodes)
+                else:
+                    self.apply(body, outcome)
             return
         if node.steady:
             self._run_of(node, trips, memory)
             return
-        owed, body = self._owed, node.body
+        owed, body, outcome = self._owed, node.body, None
         follows: dict[tuple[tuple[Any, ...], Outcome | None], Outcome] = {}
         last: Outcome | None = None  # what the iteration before did: it decides the state and what is assigned
         cycles, behind = 0, False  # iterations that are counted but not yet applied

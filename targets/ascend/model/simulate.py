@@ -7,9 +7,10 @@ what has been simulated already, so cores with equal work cost a look-up.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
@@ -169,6 +170,19 @@ class Recorder(Engine):
             raise Enough
 
 
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """What a simulation keeps has no cycles: looking through it for garbage is time lost."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@_uncollected()
 def simulate(
     kernel: Kernel, machine: Machine, args: Mapping[str, int], scenario: Scenario | None = None, remember: bool = True,
     spans: int = 0,
