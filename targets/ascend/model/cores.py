@@ -214,7 +214,7 @@ class _Group:
             if said is None or said.kind != "enter" or said.depth != depth or not core.runner.stands(outcome):
                 return False
             which.append((said.unit, said.key))
-        if any(c.runner.engine.now != now for c, now in zip(self.cores, after.clocks, strict=True)):
+        if tuple([c.runner.engine.now for c in self.cores]) != after.clocks:
             return False
         key = tuple(which)
         known = after.known.next.get(key)

@@ -23,7 +23,7 @@ from moec.codegen.kernel_ir import ITEMSIZE, CrossCoreSet, GmRef, Instr, Kernel,
 from moec.codegen.scalar import Env, evaluate
 from moec.diagnostics import Refusal, Where
 from moec.targets.ascend.cost.cube import DTYPES
-from moec.targets.ascend.cost.instruction import Distances, instruction_cost
+from moec.targets.ascend.cost.instruction import Distances, InstrCost, instruction_cost
 from moec.targets.ascend.machine import Machine
 from moec.targets.ascend.model.cores import Seat, Together, run_cores, seats_of
 from moec.targets.ascend.model.engine import POOLS, QUEUED, Engine, Timed
@@ -58,14 +58,15 @@ class Counters:
 
 class CostTable:
     """Instructions as the engine takes them, by what their cost depends on; ``pools`` None: no limit by the pools.
-    ``together`` says how many cores read one line of a parameter at a time, ``passing`` what is read past the L2."""
+    ``together`` says how many cores read one line of a parameter at a time, ``passing`` what is read past the L2,
+    ``costs`` the costs that are known (the pools do not enter them)."""
 
     def __init__(
         self, machine: Machine, counters: Counters, pools: Pools | None, together: Mapping[str, Fraction],
-        passing: frozenset[str],
+        passing: frozenset[str], costs: dict[tuple[int, tuple[Any, ...]], InstrCost],
     ):  # fmt: skip
         self.machine, self.counters, self.pools, self.together = machine, counters, pools, together
-        self.passing = passing
+        self.passing, self.costs = passing, costs
         self.known: dict[tuple[int, tuple[Any, ...]], Timed] = {}
 
     def timed(self, node: InstrNode, key: tuple[Any, ...]) -> Timed:
@@ -77,11 +78,14 @@ class CostTable:
 
     def _timed(self, node: InstrNode, key: tuple[Any, ...]) -> Timed:
         *numbers, offset, reads, first, second = key
-        params = {**node.fixed, **dict(zip(node.names, numbers, strict=True))}
-        apart = Distances(int(reads), (int(first), int(second)))
         past = node.tensor in self.passing and not node.writes
-        resolved = Resolved(node.spec.name, node.dtypes, params)
-        cost = instruction_cost(self.machine, node.spec, resolved, node.path, int(offset), apart, past)
+        cost = self.costs.get((node.uid, key))
+        if cost is None:
+            params = {**node.fixed, **dict(zip(node.names, numbers, strict=True))}
+            apart = Distances(int(reads), (int(first), int(second)))
+            resolved = Resolved(node.spec.name, node.dtypes, params)
+            cost = instruction_cost(self.machine, node.spec, resolved, node.path, int(offset), apart, past)
+            self.costs[node.uid, key] = cost
         index = self.counters.index
         counts = [(index["count", node.spec.name], 1)]
         if node.path:
@@ -214,8 +218,10 @@ def simulate(
     handover = int(machine["sync.handover"])
     passing = _passing(kernel)
 
+    costs: dict[str, dict[tuple[int, tuple[Any, ...]], InstrCost]] = {kind: {} for kind in kinds}
+
     def prices(pools: Pools | None, near: Locality) -> dict[str, CostTable]:
-        return {kind: CostTable(machine, counters, pools, near.together, passing) for kind in kinds}
+        return {kind: CostTable(machine, counters, pools, near.together, passing, costs[kind]) for kind in kinds}
 
     def run(
         costs: Mapping[str, CostTable], make: Callable[[int], Engine], memories: Mapping[str, Memory],

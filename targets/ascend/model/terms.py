@@ -43,7 +43,8 @@ def substitute(s: Scalar, known: Mapping[str, Scalar]) -> Scalar:
     if isinstance(s, Var):
         return known.get(s.name, s)
     if isinstance(s, Bin):
-        return binary(s.op, substitute(s.a, known), substitute(s.b, known))
+        a, b = substitute(s.a, known), substitute(s.b, known)
+        return s if a is s.a and b is s.b else binary(s.op, a, b)
     if isinstance(s, Arg):
         return known.get(f"arg.{s.name}", s)
     if isinstance(s, Core):
