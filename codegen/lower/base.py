@@ -304,12 +304,14 @@ class Lowering:
 
     def run(self, graph: Graph) -> Program:
         missing: list[Problem] = []
+        lost: set[Value] = set()
         for i, value in enumerate(graph.inputs):
             name = value.name or f"in{i}"
             try:
                 dtype = device_dtype(value.type.dtype)
             except NoKernel as refusal:
                 missing += [replace(p, where=Where(node=f"input {name}")) for p in refusal.problems]
+                lost.add(value)
             else:
                 self._storage[value] = self._new(name, dtype, value.type.dims, "input", name)
         problems: list[Problem] = []
@@ -318,7 +320,6 @@ class Lowering:
                 self.group(shard.group)
         except NoKernel as refusal:
             missing += refusal.problems
-        lost: set[Value] = set()
         for node in graph:
             rule = RULES.get(node.op)
             try:
