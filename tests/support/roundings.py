@@ -15,13 +15,14 @@ experts that were chosen, and the choice apart: it must be the best one of logit
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
-from moec.eval import Evaluator
+from moec.eval import Evaluator, ranks, run
 from moec.eval.binding import Env, concrete
 from moec.ir.graph import Module, Node
 from moec.ops.registry import OPS
@@ -63,6 +64,49 @@ def judged(module: Module, inputs: Arrays, weights: Arrays, chosen: np.ndarray) 
     return Judged(want, {name: FACTOR * e for name, e in errors.items()})
 
 
+def judged_ranks(module: Module, arrays: Arrays) -> Judged:
+    """The same for a layer over ranks, ``arrays`` being inputs and weights; tokens go where fp64 sends them."""
+    exact = run(module, arrays, arrays, fp64=True)
+    errors = dict.fromkeys(exact, 0.0)
+    rounded = run(module, arrays, arrays)
+    for other in (rounded, *(_drawn_ranks(module, arrays, seed) for seed in range(DRAWS))):
+        for name, array in other.items():
+            errors[name] = max(errors[name], float(np.abs(array.astype(np.float64) - exact[name]).max(initial=0)))
+    return Judged(exact, {name: FACTOR * e for name, e in errors.items()})
+
+
+def _drawn_ranks(module: Module, arrays: Arrays, seed: int) -> dict[str, np.ndarray]:
+    exactly = ranks._Rank.node
+    drawn: dict[int, np.random.Generator] = {}
+
+    def node(self: Any, node: Node, operands: list[np.ndarray | None], env: Env) -> list[np.ndarray]:
+        rng = drawn.setdefault(self.rank, np.random.default_rng((seed, self.rank)))
+        return _rounded(node, operands, rng, lambda given: exactly(self, node, given, env))
+
+    with mock.patch.object(ranks._Rank, "node", node):
+        return run(module, arrays, arrays, fp64=True)
+
+
+def _rounded(
+    node: Node,
+    operands: list[np.ndarray | None],
+    rng: np.random.Generator | None,
+    results: Callable[[list[np.ndarray | None]], list[np.ndarray]],
+) -> list[np.ndarray]:
+    """What ``results`` makes of operands read off by up to a unit of f32, off by up to one of their dtype."""
+
+    def off(array: np.ndarray | None, unit: float) -> Any:
+        if rng is None or not isinstance(array, np.ndarray) or array.dtype != np.float64:
+            return array
+        return array * (1 + unit * rng.uniform(-1, 1, array.shape))
+
+    op = OPS[node.op]
+    if op.cost in ("copy", "view") or "call" in op.traits:  # rounds nothing, or nodes inside do
+        return results(operands)
+    made = results([off(a, UNIT["f32"]) for a in operands])
+    return [off(a, UNIT.get(v.type.dtype.name, 0.0)) for a, v in zip(made, node.results, strict=True)]
+
+
 class _Drawn(Evaluator):
     """Evaluates in fp64, or with ``fp64=False`` in the declared dtypes. With ``seed``, operands are read off by up to a
     unit of f32, results stored off by up to one of their dtype.
@@ -77,17 +121,8 @@ class _Drawn(Evaluator):
         self.attrs: dict[str, Any] = {}
 
     def node(self, node: Node, operands: list[np.ndarray | None], env: Env) -> list[np.ndarray]:
-        op = OPS[node.op]
-        if op.cost in ("copy", "view") or "call" in op.traits:  # rounds nothing, or nodes inside do
-            return super().node(node, operands, env)
-        given = [self._off(a, UNIT["f32"]) for a in operands]
-        results = self._routed(node, given, env) if node.op == "gating" else super().node(node, given, env)
-        return [self._off(a, UNIT.get(v.type.dtype.name, 0.0)) for a, v in zip(results, node.results, strict=True)]
-
-    def _off(self, array: np.ndarray | None, unit: float) -> np.ndarray | None:
-        if self.rng is None or not isinstance(array, np.ndarray) or array.dtype != np.float64:
-            return array
-        return array * (1 + unit * self.rng.uniform(-1, 1, array.shape))
+        own = self._routed if node.op == "gating" else super().node
+        return _rounded(node, operands, self.rng, lambda given: own(node, given, env))
 
     def _routed(self, node: Node, operands: list[np.ndarray | None], env: Env) -> list[np.ndarray]:
         """A bias that outweighs all scores makes the choice; weights are scores without it."""
