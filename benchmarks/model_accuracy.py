@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import exp, log
 from pathlib import Path
 
@@ -66,6 +67,10 @@ def shown(found: Array) -> str:
     return f"{np.median(relative):7.1f} {np.quantile(relative, 0.9):7.1f}"
 
 
+def _is_of(op: str, s: Sample) -> bool:
+    return s.op == op
+
+
 def table(samples: Sequence[Sample], columns: Sequence[tuple[str, Array]]) -> None:
     """One line an operator, then those of the vendor, and all."""
     print(f"{'operator':28} rows" + "".join(f"  {name:>15}" for name, _ in columns))
@@ -77,7 +82,7 @@ def table(samples: Sequence[Sample], columns: Sequence[tuple[str, Array]]) -> No
             print(f"{name:28} {len(at):4}" + "".join(f"  {shown(found[at])}" for _, found in columns))
 
     for op in sorted({s.op for s in samples}):
-        line(op, lambda s, op=op: s.op == op)  # type: ignore[misc]
+        line(op, partial(_is_of, op))
     print()
     line("the vendor's kernels", lambda s: s.tuned)
     line("tutorial kernels", lambda s: not s.tuned)

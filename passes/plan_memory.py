@@ -40,7 +40,7 @@ class PlanMemory(Pass):
     ``host`` the GiB of host memory for this card, ``shards`` the ranks that share the optimizer state. The budget
     counts weights, gradients (f32), optimizer state (12 bytes a parameter), 400 MiB for each communicator (twice HCCL's
     default buffer), activations, what lives for a moment, and what kernels need besides while they run; with
-    ``library`` also the 16 MiB that operators of CANN's library ask for, whose own workspace counts as the kernels'.
+    ``operators`` also the 16 MiB that operators of CANN's library ask for, whose own workspace counts as the kernels'.
     Choices of experts are kept or parked, never made again. With ``exchanges`` what ranks exchanged or gathered may be
     exchanged again, if that is the cheapest. ``exact`` solves a mixed-integer program, else a greedy
     search. ``sweep``: how many other budgets are tried. Of a training graph; calls are to be inlined; needs a target
@@ -55,7 +55,7 @@ class PlanMemory(Pass):
     layers: int = 1
     shards: int = 1
     exchanges: bool = False
-    library: bool = False
+    operators: bool = False
     exact: bool = True
     seconds: float = 60.0
     sweep: int = 10
@@ -92,7 +92,7 @@ class PlanMemory(Pass):
         if self.in_flight > MOST_IN_FLIGHT:
             raise Usage(f"plan-memory: in_flight is {MOST_IN_FLIGHT} at most, since a plan may be replayed for each")
         prices = TargetPrices(module, context.target, context.tune, compiled=True)
-        fixed = fixed_bytes(module.main, prices.sizes, self.layers, self.shards, self.library)
+        fixed = fixed_bytes(module.main, prices.sizes, self.layers, self.shards, self.operators)
         together = shares(list(module.main), prices.context)
         built = build(
             module.main, prices.sizes, lambda n: together.get(n) or prices.device(n), kind_of,

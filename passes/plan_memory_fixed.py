@@ -29,10 +29,10 @@ for the same op needs, since their libraries tell theirs only when they run.
 
 
 def fixed_bytes(
-    graph: Graph, sizes: Mapping[str, int], layers: int, shards: int, library: bool = False
+    graph: Graph, sizes: Mapping[str, int], layers: int, shards: int, operators: bool = False
 ) -> dict[str, int]:
     """Bytes by use: of ``layers`` copies of the graph's weights, whose optimizer state ``shards`` ranks share; of a
-    communicator for each group that collectives run over; with ``library`` of operators of CANN's library.
+    communicator for each group that collectives run over; with ``operators`` of operators of CANN's library.
     """
     weights = [n.result.type for n in graph if n.op == "weight"]
     count = layers * sum(int(evaluate(t.numel(), sizes)) for t in weights)
@@ -45,6 +45,6 @@ def fixed_bytes(
     groups = {n.attrs["group"] for n in graph if "collective" in opdef(n.op).traits}
     if groups:
         found["communicators"] = len(groups) * COMMUNICATOR
-    if library:
+    if operators:
         found["operators"] = SYSTEM_WORKSPACE
     return found

@@ -112,7 +112,7 @@ class Memory:
     exchanges: bool = False
     pipeline: str | None = None
     stage: int = 0
-    library: bool = False
+    operators: bool = False
     """Whether operators of CANN's library may run."""
 
     def passes(self, train: bool, replaced: bool) -> str:
@@ -161,7 +161,7 @@ class Memory:
             f"plan-memory{{budget={gib!r},pcie={rate!r},host={host!r},in_flight={in_flight},"
             f"layers={layers},shards={self.shards}"
             + (",exchanges=true" if self.exchanges else "")
-            + (",library=true}" if self.library else "}")
+            + (",operators=true}" if self.operators else "}")
         )
 
 

@@ -141,7 +141,7 @@ def test_communicators_and_operators_of_a_library_count() -> None:
     ).main
     found = fixed_bytes(graph, {}, 1, 1)
     assert found["communicators"] == 2 * 2 * 200 * 2**20 and "operators" not in found
-    assert fixed_bytes(graph, {}, 1, 1, library=True)["operators"] == 16 * 2**20
+    assert fixed_bytes(graph, {}, 1, 1, operators=True)["operators"] == 16 * 2**20
 
 
 def test_a_graph_without_saves_has_nothing_to_plan() -> None:

@@ -41,7 +41,7 @@ class Stage:
     mte1: float
     mte2: float
     fixpipe: float
-    library: bool = True
+    by_operand: bool = True
 
 
 STAGES = (
@@ -110,7 +110,7 @@ def modelled(stage: Stage) -> KernelResult:
     """The model's word on a stage."""
     caps = Capacities(aic=stage.cores, l1=512 * 1024)  # the published kernels use all of L1
     kernel, machine = matmul_kernel("mm", caps, stage.tile, PRODUCT), on_cores(B1, stage.cores)
-    if stage.library:
+    if stage.by_operand:
         kernel = replace(kernel, body=by_operand(by_3d(kernel.body)))
         late = {f: replace(machine.figures[f], value=50) for f in ("paths.L1->L0A.latency", "paths.L1->L0B.latency")}
         machine = replace(machine, figures={**machine.figures, **late})
