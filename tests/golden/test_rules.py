@@ -61,7 +61,8 @@ def rendered(name: str) -> str:
 
 def test_no_rule_is_left_out() -> None:
     known = {rule.name for name in PASSES for rule in rules_of(name)}
-    assert {name for name, rule in RULES.items() if rule.body.__module__.startswith("moec.")} == known
+    moecs = {name for name, rule in RULES.items() if (rule.body.__module__ or "").startswith("moec.")}
+    assert moecs == known  # rules that another test made by exec belong to no module
 
 
 def _rule(rule: Rule) -> str:
